@@ -12,7 +12,8 @@ from tests.loadtest.load_tests import FOLDER
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run, ServerUse
 from vllm_watch.analysis.loadtest.report_sources import read_report
-from vllm_watch.analysis.loadtest.run_capacity import requests_in_flight
+from vllm_watch.analysis.loadtest.run_capacity import latency_turn, requests_in_flight
+from vllm_watch.analysis.loadtest.runs import MAX_RUNS
 
 
 def client(start, seconds, tokens, name="result.json", ttft=500.0):
@@ -192,3 +193,59 @@ def test_what_is_left_out_has_few_tokens():
 
     assert len(report.runs) == 1
     assert "2 loads found, 1 left out for few tokens beside the next or the largest: " in report.left_out
+
+
+def test_more_loads_than_are_shown_are_not_called_small():
+    """Of more loads than a report has room for the largest are shown, and that is the reason that is told."""
+    made = MadeUpServer().idle(10)
+    for _ in range(52):
+        made.work(20, 8).idle(70)
+    report = join([], [made.history()])
+
+    assert len(report.runs) == MAX_RUNS
+    assert f"because no more than the {MAX_RUNS} largest are shown: " in report.left_out
+
+
+def test_printed_results_with_other_latencies_are_of_other_runs():
+    """Two results without a date that agree in counts and duration, and not in latency, are of two tests."""
+    runs = [client(None, 39.6, 4000, name=f"{ttft}.txt", ttft=ttft) for ttft in (500.0, 500.005, 510.0)]
+
+    assert [run.source for run in join(runs, []).runs] == [("500.0.txt", "500.005.txt"), ("510.0.txt",)]
+
+
+def test_lower_bounds_turn_no_latency():
+    """A run of the server's view whose rate is only a lower bound is not among those of which latency turns."""
+    runs = of_loads((1, 100), (4, 390), (8, 500), (16, 600)).runs
+    short = [
+        msgspec.structs.replace(run, may_be_shorter=True, result=msgspec.structs.replace(run.result, view="server"))
+        for run in runs
+    ]
+
+    assert latency_turn(runs).run == "4.json"
+    assert latency_turn([runs[0], short[1], *runs[2:]]).run == "8.json"
+
+
+def test_a_run_has_the_configuration_of_its_life():
+    """A run before a start with other flags has those of before; runs of both are not of one configuration."""
+    before = MadeUpServer(max_num_seqs=4).idle(10).work(40, 4).idle(90)
+    after = MadeUpServer(max_num_seqs=16)
+    after.at = before.at
+    after.idle(10).work(40, 16).idle(20)
+    points = (*before.points, *(point._replace(process=1) for point in after.points[1:]))
+    lives = {number: made.history().life(0) for number, made in enumerate((before, after))}
+    history = after.history()._replace(points=points, lives=lives)
+    report = join([], [history])
+
+    assert [run.config["max-num-seqs"] for run in report.runs] == ["4", "16"]
+    assert [run.max_running_requests for run in report.runs] == [4, 16]
+
+
+def test_a_load_of_two_configurations_has_none():
+    """What a server had that was started with other flags during the load is not told."""
+    made = MadeUpServer().idle(10).work(80, 8).idle(20)
+    points = tuple(point._replace(process=int(point.at > START + 50)) for point in made.points)
+    lives = {0: made.history().life(0), 1: made.history().life(0)._replace(config={"max-num-seqs": "16"})}
+    (run,) = join([], [made.history()._replace(points=points, lives=lives)]).runs
+
+    assert (run.config, run.max_running_requests, run.capacity) == ({}, None, None)
+    assert any("started with another configuration" in note for note in run.notes)

@@ -16,9 +16,12 @@ from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import recording_path
 
+from vllm_watch.analysis.loadtest.history_builder import HistoryBuilder
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.config.moments import TimeRange
+from vllm_watch.daemon.state.server import ServerState
+from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.errors import FileError
 
 
@@ -27,6 +30,17 @@ NOT_UTF8 = (
     b'{"date": "\xff", "backend": "v", "completed": 1, "duration": 2.0, "request_throughput": 1.0, '
     b'"total_input_tokens": 1}'
 )
+PRINTED = """============ Serving Benchmark Result ============
+Successful requests:                     600
+Benchmark duration (s):                  36.45
+Total input tokens:                      120594
+Total generated tokens:                  60000
+Request throughput (req/s):              16.46
+Output token throughput (tok/s):         1646.28
+Mean TTFT (ms):                          48.27
+P99 TTFT (ms):                           159.80
+==================================================
+"""
 PREFIX = FOLDER / "prefix-on-run1.jsonl.xz"
 
 
@@ -198,3 +212,29 @@ def test_distinct_names_are_as_short_as_they_can_be():
     assert list(distinct_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
         "a/1/r.json", "a/2/r.json", "b/2/r.json",
     ]  # fmt: skip
+
+
+def test_a_start_that_is_not_in_the_log_has_only_what_metrics_report():
+    """After a process that only /metrics shows, what the log has is of none."""
+    builder = HistoryBuilder()
+    server = ServerState(ServerSettings("s", has_log=True, metrics_interval=None))
+    builder.started_with.note_flags({"max-num-seqs": "4"})
+    builder.note(server.snapshot(1.0))
+    builder.started_with.facts["max_running_requests"] = 4.0
+    builder.note(server.snapshot(2.0), is_log_known=False)
+
+    assert builder.started_with.life.config == {}
+    assert builder.started_with.life.facts == {}
+    assert not builder.started_with.life.is_log_known
+
+
+def test_times_leave_out_both_writings_of_a_result(files):
+    """A printed result without a date has that of its JSON; a client's run that begins before the time is whole."""
+    (files / "printed.txt").write_text(PRINTED)
+    start = read_report([str(files)]).runs[0].start
+    earlier = ReadOptions(times=TimeRange(start - 7200, start - 3600))
+    inside = ReadOptions(times=TimeRange(start + 5, start + 3600))
+
+    assert len(read_report([str(files)], inside).runs) == 1
+    with pytest.raises(FileError, match="between --from and --to"):
+        read_report([str(files / "result.json"), str(files / "printed.txt")], earlier)

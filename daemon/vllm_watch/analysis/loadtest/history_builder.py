@@ -126,10 +126,10 @@ class HistoryBuilder:
             self.points[index] = self.points[index]._replace(state="stalled")
         return self.points[first].at
 
-    def note(self, snapshot: ServerSnapshot) -> None:
+    def note(self, snapshot: ServerSnapshot, *, is_log_known: bool = True) -> None:
         """Take in what happened since the last snapshot."""
         self.count(snapshot.at, snapshot.starts, None if snapshot.log is None else snapshot.log.events)
-        self.started_with.note_snapshot(snapshot)
+        self.started_with.note_snapshot(snapshot, is_log_known=is_log_known)
 
     def count(self, at: float, starts: int, failures: Mapping[str, int] | None) -> None:
         """Take in how often the server has started, and how often each failure was in its log, if it has one."""
@@ -208,6 +208,7 @@ class StartedWith:
         self.are_all_flags_known = False
         self._memory: dict[str, str] = {}
         self._gpu: str | None = None
+        self._is_log_known = True
         self.revision = 0
         """Grows whenever `life` may have changed."""
 
@@ -217,24 +218,34 @@ class StartedWith:
             if isinstance(event, StartupFact):
                 self._note_fact(event)
             elif isinstance(event, Lifecycle) and event.phase == "starting":
-                self._memory, self._gpu = {}, None
-                self.facts, self._together = {}, {}
+                self._forget()
                 self.revision += 1
 
-    def note_snapshot(self, snapshot: ServerSnapshot) -> None:
-        """Take in the server's names, flags and facts."""
+    def note_snapshot(self, snapshot: ServerSnapshot, *, is_log_known: bool) -> None:
+        """Take in the server's names, flags and facts; of a start without its log only what /metrics reports of it."""
         flags = snapshot.configuration.flags
+        self.revision += is_log_known != self._is_log_known
+        self._is_log_known = is_log_known
+        if not is_log_known:
+            self._forget()
+            flags = {name: flag for name, flag in flags.items() if flag.source == "metrics"}
         self.note_flags({name: flag.value for name, flag in flags.items()})
         self.are_all_flags_known = are_all_known(snapshot.configuration.labels) or any(
             flag.source == "command line" for flag in flags.values()
         )
         self.note_names(snapshot.version, snapshot.model_name, snapshot.engine_generation)
+        if not is_log_known:
+            return
         for engine in snapshot.engines:
             if engine.facts and not engine.facts.items() <= self.facts.items():
                 self.facts.update(engine.facts)
                 self.revision += 1
         for name in _OF_EACH_ENGINE:
             self.note_engines(name, [engine.facts[name] for engine in snapshot.engines if name in engine.facts])
+
+    def _forget(self) -> None:
+        self._memory, self._gpu = {}, None
+        self.facts, self._together = {}, {}
 
     def note_names(self, version: str | None, model: str | None, engine_generation: str | None) -> None:
         """Take in the names that are known now."""
@@ -272,7 +283,8 @@ class StartedWith:
     @property
     def life(self) -> Life:
         """All that is known now."""
-        return Life(self.model, self.version, self.config, self.facts_together, self.hardware, self.memory)
+        known = (self.model, self.version, self.config, self.facts_together, self.hardware, self.memory)
+        return Life(*known, self._is_log_known)
 
     @property
     def hardware(self) -> Mapping[str, str]:

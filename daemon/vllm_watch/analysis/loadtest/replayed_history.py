@@ -35,6 +35,7 @@ from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.state.engine_log import name_of
 from vllm_watch.daemon.state.gpu_report import ServerGpu
+from vllm_watch.daemon.state.scrape_source import is_same_start
 from vllm_watch.daemon.state.server import ServerState
 from vllm_watch.daemon.state.server_sources import ServerSettings
 from vllm_watch.daemon.support.errors import FileError
@@ -90,7 +91,7 @@ class Replay:
     def __init__(self, settings: ServerSettings) -> None:
         self._state = ServerState(settings)
         self._state.apply_log_status(LogStatus(is_up=True, reason="ok", tail=TailCounts(lag=0)))
-        self._is_log_alone = settings.metrics_interval is None
+        self._is_log_alone, self._is_metrics_alone = settings.metrics_interval is None, not settings.has_log
         self._tokens = LogTokens()
         self._builder = HistoryBuilder()
         self._energy: EnergyReading | None = None
@@ -98,6 +99,9 @@ class Replay:
         self._reading: MetricsReading | None = None
         self._first_scraped_at: float | None = None
         self._scraped_at = self._end = 0.0
+        self._restarts = self._starts = 0
+        """How often /metrics reported another process, and how many starts the log had at the last scrape."""
+        self._is_log_known = True
         self.has_events = False
         """Whether there was a line that shows what the server did."""
 
@@ -111,6 +115,7 @@ class Replay:
         result = recorded_scrape(event, at)
         self._state.apply_scrape(result)
         if result.reading is not None:
+            self._note_process(result.reading, at)
             self._reading, self._scraped_at = result.reading, at
             self._first_scraped_at = self._first_scraped_at or at
         self._add_point(at, is_fresh=result.reading is not None)
@@ -146,6 +151,17 @@ class Replay:
         said = warnings if has_metrics else [*warnings, _(LOG_ALONE)]
         return self._builder.build(source, name, has_metrics=has_metrics, warnings=said)
 
+    def _note_process(self, reading: MetricsReading, at: float) -> None:
+        """Take in whose scrape it is: that of another process, of whose start the log has no line, is a new life."""
+        old, new = (each and each.process_start_seconds for each in (self._reading, reading))
+        starts = self._state.snapshot(at).starts
+        if starts > self._starts:
+            self._is_log_known = True
+        elif old is not None and new is not None and not is_same_start(old, new) and not self._is_metrics_alone:
+            self._restarts += 1
+            self._is_log_known = False
+        self._starts = starts
+
     def _note_silence(self, end: float) -> None:
         """Add the points since the last one at which the state changed without a line."""
         if not self._builder.points:
@@ -163,10 +179,12 @@ class Replay:
     def _add_point(self, at: float, counters: Mapping[str, float] | None = None, *, is_fresh: bool) -> None:
         snapshot = self._state.snapshot(at)
         point = snapshot_point(snapshot, self._reading, is_fresh=is_fresh)
-        point = point._replace(energy=self._energy, gauges={**point.gauges, **self._gpu_memory})
+        point = point._replace(
+            process=point.process + self._restarts, energy=self._energy, gauges={**point.gauges, **self._gpu_memory}
+        )
         if self._reading is None:
             point = point._replace(counters=counters or {**self._tokens.counters, **point.counters})
-        self._builder.note(snapshot)
+        self._builder.note(snapshot, is_log_known=self._is_log_known)
         self._builder.add(point)
 
 

@@ -175,6 +175,10 @@ def _warnings(history: ServerHistory, span: LoadSpan) -> list[str]:
         warnings.append(
             _("The log begins during the load: its first statistics line has no line before it, and is not counted.")
         )
+    life = _life(history, span)
+    if life is not None and not life.is_log_known:
+        only = N_("This start of the server is not in the log: only those flags are told that /metrics reports.")
+        warnings.append(_(only))
     if span.points[-1].process != span.points[0].process:
         again = N_("The server was started again during the load: what it counted just before that is not known.")
         warnings.append(_(again))

@@ -66,6 +66,8 @@ class Life(NamedTuple):
     facts: Mapping[str, float] = {}
     hardware: Mapping[str, str] = {}
     memory: Memory | None = None
+    is_log_known: bool = True
+    """Whether its log is the one that was read: else only what /metrics reports is known."""
 
     def is_configured_as(self, other: Life) -> bool:
         """Return whether both lives have one model, version and configuration."""
