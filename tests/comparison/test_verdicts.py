@@ -141,7 +141,7 @@ def with_goodput(name, *values):
         ((0.0,) * 3, (4.0, 5.0, 4.2), "shown", "better: goodput 4.38 against 0 1/s (shown)."),
         ((4.0, 5.0), (0.0,) * 3, "likely", "worse: goodput 0 against 4.47 1/s, -100 % (likely; three runs of"),
         ((4.0, 5.0), (0.0,) * 2, "not_decided", "worse in these runs: goodput 0 against 4.47 1/s, -100 % (not decided"),
-        ((4.0,), (0.0,), "in_these_two_runs", "worse in these two runs: goodput 0 against 4.00 1/s, -100 % (a hint;"),
+        ((4.0,), (0.0,), "in_these_two_runs", "worse in these two runs: goodput 0 against 4.00 1/s, -100 % ("),
         ((4.0, 5.0), (0.0, 3.0), "not_decided", "not shown to differ from a: goodput 1.50 against 4.47 1/s, -66 %"),
     ],
 )
@@ -197,7 +197,7 @@ def test_one_run_of_each_is_a_hint_and_never_more():
     assert {"in_these_two_runs"} == {each.grade for each in comparison.metrics}
     assert comparison.sentence == (
         "b is slower in these two runs: output 1,500 against 2,000 tokens/s, -25 % "
-        "(a hint; two more runs of each would show it)."
+        "(two more of each show it if runs vary by 5 %)."
     )
 
 

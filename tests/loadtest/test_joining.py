@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from tests.loadtest.histories import START, MadeUpServer
+from tests.loadtest.load_tests import FOLDER
 
 from vllm_watch.analysis.loadtest.joining import join
 from vllm_watch.analysis.loadtest.load_test import Latency, Load, Result, Run, ServerUse
+from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.analysis.loadtest.run_capacity import requests_in_flight
 
 
@@ -157,6 +159,13 @@ def test_a_plateau_of_several_runs_is_the_capacity():
         assert run.capacity.basis == "bench"
         assert run.capacity.tokens_per_second == pytest.approx(600, rel=0.02)
         assert run.capacity.low < 600 < run.capacity.high
+
+
+def test_a_rate_that_is_kept_is_no_plateau():
+    """Five runs at one rate that the server keeps up with show what was sent, and not what it sustains."""
+    paths = [str(FOLDER / f"prefix-off-run{number}.jsonl.xz") for number in range(1, 6)]
+
+    assert [run.capacity for run in read_report(paths).runs] == [None] * 5
 
 
 def test_latency_turns_where_power_is_highest():

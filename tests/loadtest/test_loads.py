@@ -8,6 +8,8 @@ import pytest
 from tests.loadtest.histories import START, MadeUpServer, log_of, recorded
 from tests.loadtest.load_tests import FOLDER
 
+from vllm_watch.analysis.comparison.compare_sides import compare_pair
+from vllm_watch.analysis.comparison.comparison_model import Side
 from vllm_watch.analysis.loadtest.loads import find_loads, load_between
 from vllm_watch.analysis.loadtest.report_sources import read_report
 from vllm_watch.analysis.loadtest.runs import server_runs
@@ -59,6 +61,21 @@ def test_a_burst_of_seconds_is_a_test(tmp_path):
     assert [run.result.successful for run in logged.runs] == requests
     assert [run.result.successful for run in scraped.runs] == [*requests, 20, 100, 100, 100]
     assert all(run.may_be_shorter for run in (*logged.runs, *scraped.runs) if run.name != "bursts (10)")
+
+
+def test_what_no_point_shows_is_not_zero(tmp_path):
+    """A hundred requests between two lines ran at once in a number that nobody saw, and no comparison is made of it."""
+    bursts = Recording(FOLDER / "bursts.jsonl.xz")
+    (tmp_path / "vllm.log").write_bytes(log_of(bursts))
+    burst = read_report([str(tmp_path / "vllm.log")]).runs[1]
+
+    pair = compare_pair(Side(name="a", runs=(burst,)), Side(name="b", runs=(burst,)))
+
+    assert (burst.result.successful, burst.use.running, burst.use.max_running, burst.use.max_waiting) == (
+        100,
+        *[None] * 3,
+    )
+    assert "Runs of b are too short for how often the server was seen: give the benchmark's results." in pair.reasons
 
 
 def test_a_light_load_is_one():

@@ -48,6 +48,7 @@ def findings(pair: Pair) -> tuple[Finding, ...]:
         check_model,
         check_load,
         check_lengths,
+        check_points,
         check_prefix_cache,
         check_temperature,
         *RUN_CHECKS,
@@ -104,6 +105,14 @@ def check_load(pair: Pair) -> Iterator[Finding]:
             ),
             prevents=pair.is_burst,
         )
+
+
+def check_points(pair: Pair) -> Iterator[Finding]:
+    """By the server, each run is long enough for its scrapes or lines: else its rates are only lower bounds."""
+    for side in pair.sides:
+        if pair.view == "server" and any(run.may_be_shorter for run in side.runs):
+            text = N_("Runs of {name} are too short for how often the server was seen: give the benchmark's results.")
+            yield Finding(_(text, name=side.name), prevents=True)
 
 
 def check_lengths(pair: Pair) -> Iterator[Finding]:

@@ -17,11 +17,11 @@ from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparis
 from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
-from vllm_watch.analysis.comparison.verdicts import graded_rows
+from vllm_watch.analysis.comparison.verdicts import TYPICAL_CV, graded_rows
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.daemon.catalog.language import N_, _, clauses, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import metric_title
-from vllm_watch.daemon.catalog.number_texts import significant
+from vllm_watch.daemon.catalog.number_texts import limit, significant
 
 
 _NUMBERS = (
@@ -161,10 +161,15 @@ def _sentence(pair: Comparison) -> str:
         return _(apart, **names, why=why, values=_values(row))
     if row is None:
         return _("Nothing was measured in which {candidate} can be compared with {baseline}.", **names)
-    grade = _(_GRADES[row.grade])
-    more = _more_runs(row)
-    how_sure = grade if more is None else _("{grade}; {more}", grade=grade, more=more)
-    return _("{claim}: {values} ({how_sure}).", claim=_claim(pair, row), values=_values(row), how_sure=how_sure)
+    return _("{claim}: {values} ({how_sure}).", claim=_claim(pair, row), values=_values(row), how_sure=_how_sure(row))
+
+
+def _how_sure(row: Row) -> str:
+    if row.grade == "in_these_two_runs" and row.needed_runs is not None:
+        more = N_("{runs} more of each show it if runs vary by {cv} %")
+        return _(more, runs=_number(row.needed_runs - 1), cv=limit(TYPICAL_CV * 100))
+    grade, more_runs = _(_GRADES[row.grade]), _more_runs(row)
+    return grade if more_runs is None else _("{grade}; {more}", grade=grade, more=more_runs)
 
 
 def _claim(pair: Comparison, row: Row) -> str:

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from vllm_watch.analysis.loadtest.load_test import Capacity, LatencyTurn, Phase, Run
+from vllm_watch.analysis.loadtest.offered_load import is_saturated, load_kind
 from vllm_watch.analysis.loadtest.server_history import ACCEPTED, COMPUTED, DRAFTS, GENERATED, Point
 from vllm_watch.daemon.capacity.curve import (
     MAX_BEYOND,
@@ -94,7 +95,10 @@ def plateau_capacity(runs: Sequence[Run]) -> Capacity | None:
     steps = sorted(
         (in_flight, run.result.output_throughput, run.use.prompt_tokens_per_second)
         for run in runs
-        if run.result is not None and run.result.output_throughput and (in_flight := requests_in_flight(run))
+        if run.result is not None
+        and run.result.output_throughput
+        and _is_pressed(run)
+        and (in_flight := requests_in_flight(run))
     )
     if len(steps) < _LEAST_LOADS:
         return None
@@ -116,6 +120,13 @@ def plateau_capacity(runs: Sequence[Run]) -> Capacity | None:
             runs=len(steps),
             share=percent(_PLATEAU),
         ),
+    )
+
+
+def _is_pressed(run: Run) -> bool:
+    """Return whether the server was given as much as it could take: of a rate that it keeps up with nobody knows."""
+    return not run.may_be_shorter and (
+        load_kind(run.load) in {"closed", "burst"} or bool(is_saturated(run, run.result))
     )
 
 

@@ -21,6 +21,7 @@ from vllm_watch.analysis.loadtest.load_test import (
     Result,
     ServerUse,
 )
+from vllm_watch.analysis.loadtest.loads import has_work, tokens_grown
 from vllm_watch.analysis.loadtest.server_history import (
     ACCEPTED,
     COMPUTED,
@@ -65,17 +66,20 @@ def server_use(points: Sequence[Point], seconds: float | None = None) -> ServerU
     growth = Growth(points)
     time = seconds or growth.seconds
     inside = [point for point in points[1:] if point.is_fresh]
+    # Work between two points that no point shows: what ran at once is not known, and not 0.
+    gauged = points if any(map(has_work, points)) or not tokens_grown(points[0], points[-1]) else ()
+    inside = [point for point in inside if gauged]
     accepted, drafted = growth.counter(ACCEPTED), growth.counter(DRAFTED)
     return ServerUse(
         prompt_tokens_per_second=_tokens_per_second(points, growth, COMPUTED, time),
         generation_tokens_per_second=_tokens_per_second(points, growth, GENERATED, time),
         requests_per_second=rate(finished(growth), time),
         offered_requests_per_second=rate(arrivals(points, growth), time),
-        running=_mean(points, "requests_running"),
+        running=_mean(gauged, "requests_running"),
         max_running=_highest(inside, "requests_running"),
-        waiting=_mean(points, "requests_waiting"),
+        waiting=_mean(gauged, "requests_waiting"),
         max_waiting=_highest(inside, "requests_waiting"),
-        kv_cache_usage_ratio=_mean(points, "kv_cache_usage_ratio"),
+        kv_cache_usage_ratio=_mean(gauged, "kv_cache_usage_ratio"),
         max_kv_cache_usage_ratio=_highest(inside, "kv_cache_usage_ratio"),
         preemptions=rounded(growth.counter("preemptions_total")),
         prefix_cache_hit_ratio=_hits(points, growth, "prefix_cache"),
