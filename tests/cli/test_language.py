@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import vllm_watch
-from tests.support.recordings import recording_path
 
 
 NAMES = frozenset(
@@ -27,12 +26,13 @@ NAMES = frozenset(
 )
 """What stands alone and stays: names, commands, terms that engineers do not translate, units and values."""
 
-LOAD_TESTS = Path(__file__).parents[1] / "loadtest" / "recordings"
+TESTS = Path(__file__).parents[1]
+LOAD_TESTS = Path("loadtest") / "recordings"
 DRAFTS = [LOAD_TESTS / f"{name}-run{number}.jsonl.xz" for name in ("draft2", "draft4") for number in (1, 2)]
 WORD = re.compile(r"(?<![\w./=<>'-])[A-Za-z]{2,}(?![\w/=<>'-]|\.\w)")
 COMMANDS = {
-    "advise": ["advise", recording_path("acceptance"), "--verbose"],
-    "report": ["report", recording_path("queue"), "--plan", "200 users", "--objective", "chat"],
+    "advise": ["advise", Path("recordings") / "acceptance.jsonl.xz", "--verbose"],
+    "report": ["report", Path("recordings") / "queue.jsonl.xz", "--plan", "200 users", "--objective", "chat"],
     "of several": ["report", LOAD_TESTS / "bursts.jsonl.xz"],
     "of a client": ["report", DRAFTS[0]],
     "compare": ["compare", f"a={DRAFTS[0]},{DRAFTS[1]}", f"b={DRAFTS[2]},{DRAFTS[3]}", "--all"],
@@ -82,6 +82,12 @@ def sentences(value):
             yield from sentences(each)
     elif isinstance(value, str) and " " in value:
         yield value
+
+
+@pytest.fixture(autouse=True)
+def short_paths(monkeypatch):
+    """Let recordings be named by short paths: a long one would be broken at the end of a line."""
+    monkeypatch.chdir(TESTS)
 
 
 @pytest.mark.parametrize(("command", "form"), CASES)

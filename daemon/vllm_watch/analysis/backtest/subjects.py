@@ -28,8 +28,9 @@ from vllm_watch.analysis.loadtest.prometheus_source import (
     values_of,
 )
 from vllm_watch.analysis.loadtest.report_sources import find_logs, source_files, source_kind
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.analysis.replay.recording import Recording
-from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
+from vllm_watch.analysis.replay.replay import run_logs, run_recording
 from vllm_watch.daemon.config.moments import TimeRange
 from vllm_watch.daemon.config.texts import DEFAULT_NAME
 from vllm_watch.daemon.prometheus.answers import PromSeries

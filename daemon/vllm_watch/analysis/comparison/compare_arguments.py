@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from vllm_watch.analysis.comparison.comparison_model import BY_NAME, Comparison, Row
+from vllm_watch.analysis.comparison.comparison_model import BY_NAME, FEWEST_SIDES, Comparison, Row
 from vllm_watch.analysis.loadtest.report_sources import without_endings
 from vllm_watch.analysis.loadtest.source_names import ParseSource, Source
 from vllm_watch.daemon.support.errors import UsageError
@@ -17,7 +17,6 @@ from vllm_watch.daemon.support.errors import UsageError
 Parts: TypeAlias = tuple[str, ...]
 """A source's path in parts, the last first: ``("run1", "mtp-on", "results")``."""
 
-FEWEST_SIDES = 2
 
 BROKEN = 1
 UNKNOWN = 3

@@ -16,6 +16,8 @@ from vllm_watch.daemon.catalog.metric_titles import LATENCIES, LatencyName, View
 from vllm_watch.daemon.statistics.percentiles import min_count
 
 
+FEWEST_SIDES = 2
+
 GOODPUT = "request_goodput"
 OUTPUT = "output_throughput"
 TPOT = "tpot_ms.mean"

@@ -23,7 +23,7 @@ from vllm_watch.analysis.loadtest.prometheus_history import (
     PrometheusHistory,
 )
 from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, ServerHistory
-from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.daemon.catalog.series import PREFIX
 from vllm_watch.daemon.prometheus.answers import PromSeries
 from vllm_watch.daemon.sources.daemon_client import DaemonClient, DaemonTarget

@@ -31,7 +31,7 @@ from vllm_watch.analysis.loadtest.prometheus_history import (
     sampling_of,
 )
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
-from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.number_texts import moment
 from vllm_watch.daemon.catalog.series import PREFIX

@@ -27,9 +27,9 @@ from vllm_watch.analysis.loadtest.server_history import (
     EnergyReading,
     ServerHistory,
 )
-from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
+from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes, Progress
 from vllm_watch.analysis.replay.recording import GpusRead, LogWritten, MetricsRead, Recording
-from vllm_watch.analysis.replay.replay import Progress, recorded_scrape
+from vllm_watch.analysis.replay.replay import recorded_scrape
 from vllm_watch.daemon.catalog.language import _
 from vllm_watch.daemon.reading.log_reader import LogBatch, LogStatus, TailCounts
 from vllm_watch.daemon.reading.times import ArrivalTimes

@@ -24,9 +24,8 @@ from vllm_watch.analysis.loadtest.prometheus_source import read_prometheus
 from vllm_watch.analysis.loadtest.replayed_history import read_logs, read_recording
 from vllm_watch.analysis.loadtest.server_history import ServerHistory
 from vllm_watch.analysis.loadtest.source_names import Source, paths_of, queries_of
-from vllm_watch.analysis.replay.finished_log import is_compressed, open_log
+from vllm_watch.analysis.replay.finished_log import Progress, is_compressed, open_log
 from vllm_watch.analysis.replay.recording import Recording, is_recording
-from vllm_watch.analysis.replay.replay import Progress
 from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.metric_titles import View
 from vllm_watch.daemon.catalog.number_texts import moment

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from vllm_watch.analysis.comparison.compare_arguments import FEWEST_SIDES
 from vllm_watch.analysis.comparison.comparison_model import (
     COSTS,
     ENERGIES,
+    FEWEST_SIDES,
     Comparison,
     Comparisons,
     Decision,

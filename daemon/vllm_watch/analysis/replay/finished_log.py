@@ -11,7 +11,7 @@ import gzip
 import os
 import zlib
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -31,6 +31,9 @@ from vllm_watch.daemon.support.errors import FileError
 from vllm_watch_parsers.line import is_irrelevant
 from vllm_watch_parsers.prefix import ACCESS_HEAD
 
+
+Progress = Callable[[float], None]
+"""Called now and then with the share of the work that is done, 0 to 1."""
 
 READ_SIZE = 1024 * 1024
 _END_SIZE = 256 * 1024

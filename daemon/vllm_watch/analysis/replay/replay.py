@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes
+from vllm_watch.analysis.replay.finished_log import FinishedLog, LogBytes, Progress
 from vllm_watch.analysis.replay.recording import (
     GpusRead,
     MetricsRead,
@@ -34,9 +34,6 @@ SPARSE_SECONDS = 240.0
 
 SILENCE_SECONDS = 86_400.0
 """The longest silence of a log through which there are samples."""
-
-Progress = Callable[[float], None]
-"""Called now and then with the share of the work that is done, 0 to 1."""
 
 
 class ReplayedServer:

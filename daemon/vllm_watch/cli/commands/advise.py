@@ -13,7 +13,7 @@ from vllm_watch.analysis.loadtest.report_sources import ReadOptions, Sources, re
 from vllm_watch.analysis.loadtest.source_names import Source
 from vllm_watch.analysis.rendering.advice import advice_document
 from vllm_watch.analysis.rendering.json_output import advice_json
-from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.cli.commands.options import (
     ReportFormat,
     check_output,

@@ -12,7 +12,8 @@ import click
 
 from vllm_watch.analysis.backtest.subjects import FileSource, file_sources
 from vllm_watch.analysis.loadtest.source_names import paths_of, queries_of
-from vllm_watch.analysis.replay.replay import Progress, run_logs, run_recording
+from vllm_watch.analysis.replay.finished_log import Progress
+from vllm_watch.analysis.replay.replay import run_logs, run_recording
 from vllm_watch.cli.commands.options import (
     check_output,
     duration_option,

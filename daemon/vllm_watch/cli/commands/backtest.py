@@ -25,7 +25,7 @@ from vllm_watch.analysis.backtest.subjects import SubjectOptions, file_sources, 
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.analysis.loadtest.source_names import paths_of, queries_of
 from vllm_watch.analysis.rendering.backtest_document import backtest_document, backtest_json
-from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.cli.commands.options import (
     BACKTEST_FORMATS,
     BacktestFormat,

@@ -38,7 +38,7 @@ from vllm_watch.analysis.rendering.document import Table
 from vllm_watch.analysis.rendering.json_output import comparisons_json
 from vllm_watch.analysis.rendering.markdown import table_lines
 from vllm_watch.analysis.rendering.text import render_blocks
-from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.cli.commands.options import (
     COMPARISON_FORMATS,
     ComparisonFormat,

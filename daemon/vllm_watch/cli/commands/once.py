@@ -14,8 +14,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 import msgspec
 
-from vllm_watch.analysis.replay.finished_log import FinishedLog
-from vllm_watch.analysis.replay.replay import CourseReader, LogCourse, LogPeriod, Progress, read_to_end, snapshot_after
+from vllm_watch.analysis.replay.finished_log import FinishedLog, Progress
+from vllm_watch.analysis.replay.replay import CourseReader, LogCourse, LogPeriod, read_to_end, snapshot_after
 from vllm_watch.cli.commands.options import log_option, progress_bar, say
 from vllm_watch.daemon.catalog.reasons import MetricsReason, explain
 from vllm_watch.daemon.config.server_config import MetricsConfig

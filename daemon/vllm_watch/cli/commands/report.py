@@ -15,7 +15,7 @@ from vllm_watch.analysis.loadtest.source_names import Source
 from vllm_watch.analysis.rendering.json_output import report_json
 from vllm_watch.analysis.rendering.report_document import report_html, report_markdown, report_text
 from vllm_watch.analysis.rendering.server_use import capacity_yaml
-from vllm_watch.analysis.replay.replay import Progress
+from vllm_watch.analysis.replay.finished_log import Progress
 from vllm_watch.cli.commands.options import (
     ReportFormat,
     check_output,
