@@ -33,7 +33,6 @@ from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
 from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
-from vllm_watch.daemon.state.configuration import are_all_known
 from vllm_watch.daemon.state.snapshot import EngineTotals, ServerSnapshot
 from vllm_watch_parsers.events import Lifecycle, StartupFact
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
@@ -224,15 +223,13 @@ class StartedWith:
     def note_snapshot(self, snapshot: ServerSnapshot, *, is_log_known: bool) -> None:
         """Take in the server's names, flags and facts; of a start without its log only what /metrics reports of it."""
         flags = snapshot.configuration.flags
-        self.revision += is_log_known != self._is_log_known
-        self._is_log_known = is_log_known
+        are_all_known = snapshot.configuration.are_all_known and is_log_known
+        self.revision += (are_all_known, is_log_known) != (self.are_all_flags_known, self._is_log_known)
+        self.are_all_flags_known, self._is_log_known = are_all_known, is_log_known
         if not is_log_known:
             self._forget()
             flags = {name: flag for name, flag in flags.items() if flag.source == "metrics"}
         self.note_flags({name: flag.value for name, flag in flags.items()})
-        self.are_all_flags_known = are_all_known(snapshot.configuration.labels) or any(
-            flag.source == "command line" for flag in flags.values()
-        )
         self.note_names(snapshot.version, snapshot.model_name, snapshot.engine_generation)
         if not is_log_known:
             return
@@ -284,7 +281,7 @@ class StartedWith:
     def life(self) -> Life:
         """All that is known now."""
         known = (self.model, self.version, self.config, self.facts_together, self.hardware, self.memory)
-        return Life(*known, self._is_log_known)
+        return Life(*known, self.are_all_flags_known, self._is_log_known)
 
     @property
     def hardware(self) -> Mapping[str, str]:

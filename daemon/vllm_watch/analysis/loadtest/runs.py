@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import msgspec
 
@@ -52,6 +53,16 @@ WARM_UP_SHARE = 0.25
 _SEVERAL_CONFIGURATIONS = N_(
     "The maximum is not known: the server was started with another configuration during the load, so neither is told."
 )
+
+_PARALLEL = (
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "data-parallel-size",
+    "prefill-context-parallel-size",
+)
+"""
+The flags whose product is the number of a server's GPUs (vllm/config/parallel.py); each is 1 where it is not given.
+"""
 
 _SURE_STEPS = 3
 """A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
@@ -127,6 +138,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         model=life.model,
         version=life.version,
         hardware=life.hardware,
+        gpus=life_gpus(life),
         cost_per_hour=history.cost_per_hour,
         energy_problem=energy_problem(span.points, steady),
         config=life.config,
@@ -143,6 +155,14 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         distributions=_distributions(span.points),
         warnings=(*history.warnings, *_warnings(history, span)),
     )
+
+
+def life_gpus(life: Life) -> int | None:
+    """Return how many GPUs a server has by its flags, none on CPUs; `None` if one may be there that is not known."""
+    if life.hardware.get("device") == "cpu":
+        return 0
+    sizes = [life.config.get(flag, "1" if life.are_all_flags_known else "") for flag in _PARALLEL]
+    return prod(map(int, sizes)) if all(size.isascii() and size.isdecimal() for size in sizes) else None
 
 
 def _load(result: Result, steady: Steady | None, use: ServerUse) -> Load:

@@ -66,6 +66,7 @@ class Life(NamedTuple):
     facts: Mapping[str, float] = {}
     hardware: Mapping[str, str] = {}
     memory: Memory | None = None
+    are_all_flags_known: bool = False
     is_log_known: bool = True
     """Whether its log is the one that was read: else only what /metrics reports is known."""
 
@@ -112,7 +113,8 @@ class ServerHistory(NamedTuple):
 
     def life(self, process: int) -> Life:
         """Return what is known of a life: without `lives` there was only one."""
-        last = Life(self.model, self.version, self.config, self.facts, self.hardware, self.memory)
+        known = (self.model, self.version, self.config, self.facts, self.hardware, self.memory)
+        last = Life(*known, self.are_all_flags_known)
         return self.lives.get(process, Life()) if self.lives else last
 
 
