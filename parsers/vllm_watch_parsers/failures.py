@@ -85,7 +85,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
             # torch's allocators, whatever they say; Ray's exception of this name is of the host's memory.
             r"(?:torch\.[a-z_.]{0,40})?OutOfMemoryError(?:: |\(['\"])"
             # `cudaGetErrorString` and `hipGetErrorString`, by torch, by Triton (which writes "Messsage"), by NCCL.
-            r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])(?:"
+            r"|(?:RuntimeError|(?:torch\.)?AcceleratorError)(?:: |\(['\"])(?:"
             r"(?:(?:CUDA|HIP|XPU|NPU) (?:(?:driver )?error: )?"
             r"|Triton Error \[(?:CUDA|HIP)\]: (?: Code: \d{1,4}, Mes{2,3}age: )?)out of memory\b"
             r"|(?:CUDA|HIP|cuDNN) error: [A-Z]{2,10}_STATUS_ALLOC_FAILED\b"
