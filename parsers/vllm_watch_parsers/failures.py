@@ -82,14 +82,12 @@ _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error du
 _CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
     (
         re.compile(
-            # torch's allocators, whatever they say; Ray's exception of this name is of the host's memory.
-            r"(?:torch\.[a-z_.]{0,40})?OutOfMemoryError(?:: |\(['\"])"
-            # `cudaGetErrorString` and `hipGetErrorString`, by torch, by Triton (which writes "Messsage"), by NCCL.
-            r"|(?:RuntimeError|(?:torch\.)?AcceleratorError)(?:: |\(['\"])(?:"
+            # torch's allocators, and `cudaGetErrorString` by torch, by Triton (which writes "Messsage") and by NCCL.
+            r"(?:RuntimeError|(?:torch\.)?AcceleratorError|[a-z_.]{0,40}OutOfMemoryError)(?:: |\(['\"])(?:"
             r"(?:(?:CUDA|HIP|XPU|NPU) (?:(?:driver )?error: )?"
             r"|Triton Error \[(?:CUDA|HIP)\]: (?: Code: \d{1,4}, Mes{2,3}age: )?)out of memory\b"
             r"|(?:CUDA|HIP|cuDNN) error: [A-Z]{2,10}_STATUS_ALLOC_FAILED\b"
-            r"|out of memory occurred when warming up )"
+            r"|Allocation on device |out of memory occurred when warming up )"
             r"|(?:Cuda|HIP) failure (?:\d{1,4} )?'out of memory'"
         ),
         "out_of_memory",
