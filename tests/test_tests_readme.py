@@ -14,11 +14,10 @@ TESTS = Path(__file__).parent
 
 
 def test_each_recording_is_described():
-    """Each recording has a section or a row of the table, and nothing else has one."""
+    """The README of the recordings names each of them."""
     text = (TESTS / "recordings" / "README.md").read_text(encoding="utf-8")
-    named = re.findall(r"(?m)^(?:\| (`\w+`) \||### (.*?)(?:: |$))", text)
 
-    assert {name for each in named for name in re.findall(r"`(\w+)`", "".join(each))} == {"day", *NAMES}
+    assert {"day", *NAMES} - set(re.findall(r"`(\w+)`", text)) == set()
 
 
 def test_each_folder_is_described():

@@ -49,9 +49,10 @@ _SETTINGS = frozenset(
         *_LISTS,
     }
 )
-_NAMED = frozenset(
-    {"backend", "date", "endpoint_type", "label", "model_id", "ramp_up_strategy", "request_rate", "tokenizer_id"}
-)
+READ_TEXTS = frozenset({"backend", "date", "endpoint_type", "model_id", "ramp_up_strategy", "request_rate"})
+"""Keys whose texts are read as settings."""
+
+_NAMED = READ_TEXTS | {"label", "tokenizer_id"}
 """Keys whose texts are the benchmark's own; every other text is the user's metadata."""
 
 _SWEEP = "run_number"

@@ -284,7 +284,8 @@ def _nested(outer: str, text: str) -> Iterator[tuple[str, str]]:
     return _among(outer, _inner_items(text))
 
 
-def _inner_items(text: str) -> Iterator[tuple[str, str]]:
+def _inner_items(printed: str) -> Iterator[tuple[str, str]]:
+    text = unquote(printed) or printed  # JSON, where vLLM did not parse it.
     return top_level_items(text if text.startswith("{") else re.sub(r"^\w{1,60}\(", "", text))
 
 

@@ -27,7 +27,7 @@ OF_RULES = Path(__file__).parent / "recordings"
 BATCH, BUDGET = "max-num-seqs", "max-num-batched-tokens"
 RULES = {
     "seqs-down": (None, [(BATCH, "16", "13")]),
-    "seqs-latency": ("ttft=600s,tpot=60ms", [(BATCH, "768", "460")]),
+    "seqs-latency": ("ttft=600s,tpot=60ms", [(BATCH, "768", "381")]),
     "budget-up": ("ttft=50ms,tpot=500ms", [(BUDGET, "256", "512")]),
     "budget-down": ("ttft=1s,tpot=40ms", [(BUDGET, "2048", "1024")]),
 }

@@ -140,7 +140,7 @@ SPEAKS = [
     ("max-num-seqs-up", server(nearly_full(), waiting(), **MANY_DRAFTS), "16", "25"),
     ("max-num-seqs-up", server(nearly_full(24.0), waiting(running=32.0), **TWO_ENGINES), "16", "32"),
     ("max-num-seqs-down", server(full(running=16.0)), "16", "14"),
-    ("max-num-seqs-down-for-latency", server(*too_slow()), "16", "9"),
+    ("max-num-seqs-down-for-latency", server(*too_slow()), "16", "8"),
     ("gpu-memory-utilization-up", server(full(running=16.0), config=SHARE), "0.9", "0.92"),
     ("num-gpu-blocks-override-off", server(full(), config=OVERRIDE), "96", "off"),
     ("kv-cache-dtype-fp8", server(full(), config={**AT_MOST, "kv-cache-dtype": "auto"}), "auto", "fp8"),
@@ -294,6 +294,11 @@ def test_the_limit_has_to_be_known():
     assert silence(busy, "max-num-seqs-up").unknown == ("max-num-seqs",)
     assert silence(quiet, "max-num-seqs-up").unknown == ()
     assert "requests wait for 0 s" in silence(quiet, "max-num-seqs-up").reason
+    slow = server(*too_slow())._replace(config={}, facts={})
+    assert silence(slow, "max-num-seqs-down-for-latency").unknown == ("max-num-seqs",)
+    assert (
+        silence(slow._replace(config={"max-num-seqs": "auto"}), "max-num-seqs-up").reason == "max-num-seqs is not known"
+    )
 
 
 def test_a_flag_that_was_not_given_is_not_unknown():

@@ -16,6 +16,7 @@ from tests.loadtest.histories import log_of
 from tests.loadtest.load_tests import FOLDER
 from tests.support.recordings import recording_path
 
+from vllm_watch.analysis.loadtest.load_test import parse_objective
 from vllm_watch.analysis.loadtest.report_sources import ReadOptions, distinct_names, read_report
 from vllm_watch.analysis.replay.recording import Recording
 from vllm_watch.daemon.config.moments import TimeRange
@@ -198,3 +199,14 @@ def test_distinct_names_are_as_short_as_they_can_be():
     assert list(distinct_names(["/a/1/r.json", "/a/2/r.json", "/b/2/r.json"]).values()) == [
         "a/1/r.json", "a/2/r.json", "b/2/r.json",
     ]  # fmt: skip
+
+
+def test_an_objective_that_is_asked_for_goes_before_the_clients(files):
+    """What a client counted within limits of its own says nothing of others, and that is said."""
+    counted = json.loads(result_of(DRAFT)) | {"request_goodput": 1.0}
+    (files / "result.json").write_text(json.dumps(counted))
+    asked = parse_objective("ttft=100ms")
+    (run,) = read_report([str(files / "result.json")], ReadOptions(objective=asked)).runs
+
+    assert (run.result.goodput.objective, run.result.goodput.ratio) == (asked, None)
+    assert any(warning.startswith("By the client it is not known") for warning in run.warnings)

@@ -116,6 +116,7 @@ ADDRESSES = {
     "forwarded": lambda peer: record(f"headers: {{'x-forwarded-for': '{peer}', 'x-real-ip': '{peer}'}}", "utils.py"),
     "json": lambda peer: json.dumps({"levelname": "INFO", "name": "uvicorn.access", "message": f'{peer}:5 - "GET /health HTTP/1.1" 200'}),
     "free text": lambda peer: record(f"request from {peer}, ip={peer}", "middleware.py"),
+    "Ray": lambda peer: f"(RayWorkerWrapper pid=901, ip={peer}) INFO 11-21 02:35:12 [gpu_worker.py:1] Loading weights took 2 seconds",
     "print": lambda peer: f"accepted {peer} port 5123",
 }  # fmt: skip
 OTHERS = {
@@ -131,6 +132,14 @@ OTHERS = {
     "long JSON": lambda secret: in_json(f"Error executing method {secret} {'x' * 2000}", levelname="ERROR", exc_info=(
         f"RuntimeError: CUDA out of memory {secret}")),
     "other JSON": lambda secret: in_json("started", name="vllm.x", user=secret, context=secret),
+    "plugin's metrics.py": lambda secret: record(f"user bob asked {secret}", "metrics.py"),
+    "plugin's loggers.py": lambda secret: record(f"Engine 000: {secret}", "loggers.py"),
+    "plugin's perf.py": lambda secret: record(secret, "perf.py"),
+    "front end": lambda secret: record(f"Avg prompt throughput of {secret}", "log_stats.rs"),
+    "after statistics": lambda secret: f"{STATISTICS} {secret}",
+    "before a head": lambda secret: f"the password {secret} INFO 11-21 02:35:12 [tool.py:1] foo",
+    "before statistics": lambda secret: f"{secret} {STATISTICS}",
+    "syslog": lambda secret: "Nov 21 02:35:12 " + secret + " vllm[123]: " + record("Added request x", "async_llm.py"),
     "connector": lambda secret: record(
         "non-default args: {'kv_transfer_config': {'kv_connector': 'Nixl', 'extra': {'url': '" + secret + "'}}}", "utils.py"),
 }  # fmt: skip

@@ -31,8 +31,8 @@ from vllm_watch.analysis.recorder.recording_session import (
     create_file,
     sources_of,
 )
-from vllm_watch.analysis.recorder.redaction import RedactingReader, start_lines
-from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder
+from vllm_watch.analysis.recorder.redaction import RedactingReader
+from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, LogRecorder, start_lines
 from vllm_watch.analysis.replay.recording import LogWritten, Recording
 from vllm_watch.analysis.replay.recording_lines import RecordingWriter, Sources, history_line, log_line, scrape_line
 from vllm_watch.analysis.replay.replay import run_recording

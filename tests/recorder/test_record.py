@@ -18,7 +18,7 @@ from tests.support.fake_nvml import Scene, h100
 from tests.support.http_servers import free_port
 from tests.support.logs import stats_line
 from tests.support.processes import busy_core, run_on
-from tests.support.recordings import recording
+from tests.support.recordings import ROOT, recording
 from tests.support.servers_here import ServersHere
 from tests.support.waiting import SECONDS, until
 
@@ -456,6 +456,17 @@ class TestCommands:
         times = [scrape.at for scrape in recorded.scrapes()]
         assert min(times) <= read.command.started + 0.001
         assert read.command.ended <= max(times) + 0.001
+
+    @pytest.mark.parametrize("more", [[], ["--keep-all"]])
+    def test_another_clients_result(self, recorded, more):
+        """A result of another client is recorded only as it is; without that it is said that it is not."""
+        path = ROOT / "parsers" / "benchmark_results" / "guidellm-0.8.1.json"
+        text = f"open('benchmarks.json', 'w').write(open({str(path)!r}).read())"
+
+        result = recorded.run(*more, *self.script(recorded, text))
+
+        assert (0, "not recorded: benchmarks.json: " in result.stderr) == (result.returncode, not more), result.stderr
+        assert (["benchmarks.json"] if more else []) == [each.file for each in recorded.read().benchmarks]
 
     def test_its_failure_is_ours(self, recorded):
         """If the command fails the exit status is 1, and the recording has what was recorded until then."""

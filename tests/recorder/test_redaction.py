@@ -28,7 +28,8 @@ from tests.recorder.places import (
 from tests.support.recordings import NAMES, ROOT, log_of
 from tests.support.samples import sample
 
-from vllm_watch.analysis.recorder.redaction import LogRedactor, redact_arguments, redact_result
+from vllm_watch.analysis.recorder.command_redaction import redact_arguments, redact_result
+from vllm_watch.analysis.recorder.redaction import LogRedactor
 from vllm_watch.daemon.reading.log_reader import LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch_parsers.benchmark import is_result, read_benchmarks
@@ -106,7 +107,7 @@ def test_the_same_is_read_of_what_is_left(name):
     "line",
     [
         STATISTICS,
-        record("Engine 000: a field that the next release prints: 3 reqs", "loggers.py"),
+        "(RayWorkerWrapper pid=9, ip=0.0.0.0) INFO 11-21 02:35:12 [x.py:1] Loading weights took 2 s",
         record("GPU KV cache size: 12,288 tokens, Maximum concurrency for 2,048 tokens per request: 6.00x", "kv.py"),
         record("non-default args: max_num_seqs=24, speculative_config={'method': 'mtp'}", "u.py"),
         "INFO:     Application startup complete.",
@@ -116,7 +117,7 @@ def test_the_same_is_read_of_what_is_left(name):
     ],
 )
 def test_what_is_read_stays(line):
-    """A line of which all is read, and any of statistics, is left as it is."""
+    """A line of which all is read is left as it is."""
     assert line.encode() == LogRedactor().redact(line.encode())
 
 
@@ -125,6 +126,11 @@ def test_what_is_read_stays(line):
     [
         (record("Added request x-1."), record("[removed]"), {"lines": 1}),
         ("a traceback's line", "[removed]", {"lines": 1}),
+        (record("user bob", "metrics.py"), record("[removed]", "metrics.py"), {"lines": 1}),
+        (f"{STATISTICS}, A next field: 3 reqs", f"{STATISTICS}, A next field: 3 [removed]", {"lines": 1}),
+        ("my password INFO 11-21 02:35:12 [x.py:1] hello", "[removed]", {"lines": 1}),
+        (record("args: {'max_num_seqs': 8, 'speculative_config': '{\"method\":\"mtp\",\"x\":1}'}", "api_server.py"),
+         record("args: max_num_seqs=8, speculative_config={'method': \"mtp\"}", "api_server.py"), {"lines": 1}),
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
          "torch.OutOfMemoryError: CUDA out of memory [removed]", {"lines": 1}),
         (record("args: Namespace(api_key='k', seed=8, max_num_seqs=8)", "api_server.py"),
@@ -144,21 +150,32 @@ def test_what_is_removed_is_counted(line, left, removed):
 
 
 class TestResults:
-    """Results of benchmarks keep their numbers and lose their texts."""
+    """Results of benchmarks keep their numbers and settings, and lose all other texts."""
 
     RESULT: ClassVar = {
         "date": "20261122-051400", "model_id": "m", "completed": 2, "request_throughput": 1.25, "ttfts": [0.1, 0.25],
         "input_lens": [3, 4], "errors": ["", "Traceback\nTimeoutError: 198.51.100.7 Zq7mark"], "request_rate": "inf",
-        "generated_texts": ["Zq7mark", ""], "api_key": "Zq7mark", "extra": {"user": "Zq7mark"}, "tag": "mine",
+        "generated_texts": ["Zq7mark", ""], "api_key": "Zq7mark", "pwd": "Zq7mark", "bearer": "Zq7mark",
+        "extra": {"Zq7mark": 1, "user": "Zq7mark"}, "error": "Cannot connect to 198.51.100.7 Zq7mark",
+        "base_url": "http://bob:Zq7mark@198.51.100.7/", "temperature": "0.6",
     }  # fmt: skip
 
     def test_texts_are_removed(self):
-        """Answers and keys are removed, of an error its reason stays; the user's own names stay, and every number."""
+        """Of an error its reason stays; every number stays, and no text but the settings that are read."""
         left, removed = redact_result(json.dumps(self.RESULT))
 
-        gone = {"errors": ["", "timeout"], "generated_texts": ["[removed]", ""], "api_key": "[removed]"}
-        assert {**self.RESULT, **gone, "extra": {"user": "[removed]"}} == json.loads(left)
-        assert removed == 4
+        gone = {"errors": ["", "timeout"], "generated_texts": ["[removed]", ""], "extra": {}} | dict.fromkeys(
+            ("api_key", "pwd", "bearer", "error", "base_url"), "[removed]"
+        )
+        assert {**self.RESULT, **gone} == json.loads(left)
+        assert removed == 8
+
+    @pytest.mark.parametrize("form", ['{{"completed": 1, "model_id": "{}"}}', "Namespace(model='{}', seed=1)"])
+    def test_a_login_in_the_name_of_a_model_is_removed(self, form):
+        """A model may be a URL: what is before its host is removed, in JSON and in what is printed."""
+        left, _ = redact_result(form.format("s3://bob:Zq7mark@host/m"))
+
+        assert "s3://host/m" in left
 
     def test_several_results_are_read(self):
         """A file to which results were appended loses the texts of all of them."""
@@ -175,7 +192,7 @@ class TestResults:
         "path", sorted((ROOT / "parsers").glob("**/benchmark*/**/*.*")), ids=lambda path: path.name
     )
     def test_the_same_is_read_of_what_is_left(self, path):
-        """Each result of vLLM's own clients, the only ones that are recorded, is read as before, but for its place."""
+        """Each result of vLLM's own clients is read as before, but for its place and the user's metadata."""
         text = path.read_text(encoding="utf-8")
         if not is_result(text):
             pytest.skip("it is no result of vLLM's")
@@ -185,7 +202,10 @@ class TestResults:
             pytest.skip("it is no result")
         left = read_benchmarks(redact_result(text)[0])
 
-        assert [result._replace(line=1) for result in before] == [result._replace(line=1) for result in left]
+        def all_but_place_and_metadata(result):
+            return result._replace(line=1, settings=result.settings._replace(metadata=set(result.settings.metadata)))
+
+        assert list(map(all_but_place_and_metadata, before)) == list(map(all_but_place_and_metadata, left))
 
 
 @pytest.mark.parametrize(
@@ -197,12 +217,20 @@ class TestResults:
         ("./bench2.sh serve sk-a1b2", "./bench2.sh serve [removed]"),
         ("x --api-key k1 k2 --seed 1", "x --api-key [removed] [removed] --seed 1"),
         ("x --header=Sub-Key=k1 -H Z:k2", "x --header=[removed] -H [removed]"),
+        ("x --api-key -sk1 -HAuthorization:k2 -ubob:k3", "x --api-key [removed] [removed] [removed]"),
+        ("x --model m k1 --sk-a1b2", "x --model m [removed] [removed]"),
+        ("x --goodput ttft:100 tpot:50 --burstiness -1", "x --goodput ttft:100 tpot:50 --burstiness -1"),
         ("x --prompt hello --model m --request-rate inf", "x --prompt [removed] --model m --request-rate inf"),
     ],
 )
 def test_a_command_line_keeps_its_options(argv, left):
     """Of options the names stay, and the values that are numbers or are read; what else is said is removed."""
     assert (tuple(left.split()), left.count("[removed]")) == redact_arguments(argv.split())
+
+
+def test_a_command_line_loses_logins():
+    """A model that is a URL keeps neither user nor password."""
+    assert (("x", "--model=s3://host/m"), 1) == redact_arguments(["x", "--model=s3://bob:k1@host/m"])
 
 
 @given(st.text(max_size=200))

@@ -20,15 +20,15 @@ CAPACITY = Capacity(
 )
 
 
-def rows(config, capacity=CAPACITY):
-    """Return the rows of the table of a run with these flags, by label."""
-    _, table = capacity_blocks(replace(run(config=config), capacity=capacity))
+def rows(gpus=None):
+    """Return the rows of the table of a run on so many GPUs, by label."""
+    _, table = capacity_blocks(replace(run(), capacity=CAPACITY, gpus=gpus))
     return dict(table.groups[0].rows)
 
 
 def test_output_and_prompts_are_told_apart_and_together():
     """Who plans by output, by prompts or by both has a number of each, and they are for the same moment."""
-    found = rows({"model": "m"})
+    found = rows()
 
     assert found["Carries at least (output tokens/s)"] == "900"
     assert found["computed prompt tokens/s with at least that output"] == "1,800"
@@ -38,6 +38,6 @@ def test_output_and_prompts_are_told_apart_and_together():
 
 def test_of_several_gpus_the_share_of_each_is_told():
     """A server of four GPUs has a quarter of the plan for each of them."""
-    found = rows({"tensor-parallel-size": "4"})
+    found = rows(gpus=4)
 
     assert found["the same for each of 4 GPUs (output tokens/s)"] == "158 to 191"

@@ -98,6 +98,13 @@ class TestWhereFlagsAreFrom:
 
         assert method == configuration(server).labels["spec_method"]
 
+    def test_whether_a_flag_that_is_missing_was_given(self):
+        """A start's arguments or a command line have all flags that were given; /metrics has some."""
+        command = Server(command=CommandFacts(flags=()))
+        servers = [scraped(Server()), Server().log(version(), arguments(), READY), command]
+
+        assert [configuration(server).are_all_known for server in servers] == [False, True, True]
+
 
 class TestChanges:
     """What one start changes against the one before."""

@@ -162,8 +162,16 @@ def _ask_slowly(stack, client, count):
 def test_too_many_guesses_are_turned_away(monkeypatch, guarded, stuck):
     """E5: a limited number of passwords waits for its check, also if clients have gone; one more is answered 503."""
     monkeypatch.setattr(auth, "MAX_PENDING", 3)
+    waiting = []
+    threads_submit = auth.ThreadPoolExecutor.submit
+    monkeypatch.setattr(
+        auth.ThreadPoolExecutor,
+        "submit",
+        lambda *arguments: (waiting.append(arguments), threads_submit(*arguments))[1],
+    )
     with contextlib.ExitStack() as stack:
         _ask_slowly(stack, guarded, 3)
+        until(lambda: len(waiting) == 3)
     until(lambda: guarded.ask("/metrics", Authorization=_basic("prometheus", "right")).status == 503)
     stuck.set()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 
+from typing import NamedTuple
+
 from vllm_watch.analysis.advice.advice_subject import ACTIVE_SEQS, Holds, Subject, Window
 from vllm_watch.analysis.advice.rule import LEAST_SECONDS, LEAST_SHARE, OFF, During, NoAdviceError, Rule, Seen
 from vllm_watch.analysis.loadtest.server_history import GPU_MEMORY, Growth, Point
@@ -70,16 +72,27 @@ def _runs_between(low: float, high: float = math.inf) -> Holds:
     return lambda _old, new: low <= new.gauges.get("requests_running", 0.0) <= high
 
 
-def _check_seats(subject: Subject) -> None:
-    """Raise `NoAdviceError` if another flag than ``max-num-seqs`` says how many requests run at once."""
+class _Seats(NamedTuple):
+    """How many requests run at once at most: in each engine, as the flag says, and in all together."""
+
+    each: float
+    together: float
+
+
+def _seats(subject: Subject) -> _Seats:
+    """Return the seats; raise `NoAdviceError` if they are not known, or if another flag than ``max-num-seqs`` says."""
     if ACTIVE_SEQS in subject.flags:
         raise NoAdviceError(
             "{flag} limits the requests that run at once", flag=f"{ACTIVE_SEQS} {subject.flags[ACTIVE_SEQS]}"
         )
+    each, together = subject.number(_SEATS), subject.seats
+    if not each or not together:
+        raise NoAdviceError("{flag} is not known", (_SEATS,), flag=_SEATS)
+    return _Seats(each, together)
 
 
 def _is_full(subject: Subject) -> Holds:
-    return _runs_between(AT_LIMIT * (subject.seats or 0.0))
+    return _runs_between(AT_LIMIT * _seats(subject).together)
 
 
 CACHE_IS_SHORT = During(N_("the KV cache is full or requests wait"), lambda subject: subject.work.where(_is_short))
@@ -159,7 +172,7 @@ def _judge_dtype(subject: Subject, window: Window) -> tuple[Seen, ...]:
 
 
 def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    _check_seats(subject)
+    seats = _seats(subject)
     seen = _judge_full_cache(subject, window)
     if not window.increase("preemptions_total"):
         raise NoAdviceError("no request was preempted: waiting costs no computation")
@@ -167,16 +180,14 @@ def _judge_too_many(subject: Subject, window: Window) -> tuple[Seen, ...]:
     if at_limit < LEAST_SHARE:
         raise NoAdviceError(
             "the batch is never at its limit of {limit:g}: a lower one would have to be far lower",
-            limit=subject.seats or 0.0,
+            limit=seats.together,
         )
-    text = _(
-        "reaches its limit of {limit:g} in {share} % of this time", limit=subject.seats or 0.0, share=percent(at_limit)
-    )
+    text = _("reaches its limit of {limit:g} in {share} % of this time", limit=seats.together, share=percent(at_limit))
     return (*seen, Seen("requests_running", "share_of_time", at_limit, text))
 
 
 def _propose_fewer(subject: Subject, window: Window) -> str:
-    now = subject.number(_SEATS) or 0.0
+    now = _seats(subject).each
     running = (window.mean("requests_running") or 0.0) / subject.engines
     proposed = min(math.floor(_LESS * now), math.ceil(running))
     if not 1 <= proposed < now:
@@ -185,7 +196,7 @@ def _propose_fewer(subject: Subject, window: Window) -> str:
 
 
 def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    _check_seats(subject)
+    """A full batch misses the objective, and half a batch meets it and gives as many tokens a second."""
     limit = None if subject.objective is None else subject.objective.limits.get("tpot_ms")
     if limit is None:
         raise NoAdviceError("the objective has no limit of the time per output token")
@@ -218,14 +229,15 @@ def _judge_too_slow(subject: Subject, window: Window) -> tuple[Seen, ...]:
 
 
 def _propose_half(subject: Subject, _window: Window) -> str:
-    proposed = math.floor(_HALF[1] * (subject.number(_SEATS) or 0.0))
+    """As many as ran on average while half the batch was taken: what was measured."""
+    proposed = math.floor((_half_full(subject).mean("requests_running") or 0.0) / subject.engines)
     if proposed < 1:
         raise NoAdviceError(_NO_FEWER)
     return str(proposed)
 
 
 def _half_full(subject: Subject) -> Window:
-    return subject.work.where(_runs_between(*(share * (subject.seats or 0.0) for share in _HALF)))
+    return subject.work.where(_runs_between(*(share * _seats(subject).together for share in _HALF)))
 
 
 def _tokens_per_second(window: Window) -> float | None:
@@ -234,7 +246,7 @@ def _tokens_per_second(window: Window) -> float | None:
 
 
 def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
-    _check_seats(subject)
+    seats = _seats(subject)
     full, kv = window.share(_is_full(subject)), window.highest("kv_cache_usage_ratio")
     if full < _AT_LIMIT_SHARE:
         raise NoAdviceError(
@@ -254,9 +266,7 @@ def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
         )
     gain = _gain(subject)
     waiting = window.mean("requests_waiting") or 0.0
-    at_limit = _(
-        "is at its limit of {limit:g} for {share} % of this time", limit=subject.seats or 0.0, share=percent(full)
-    )
+    at_limit = _("is at its limit of {limit:g} for {share} % of this time", limit=seats.together, share=percent(full))
     room = _("is {share} % at most: there is room for more requests", share=percent(kv))
     return (
         Seen("requests_waiting", "mean", waiting, _("is {value} on average", value=significant(waiting))),
@@ -268,7 +278,7 @@ def _judge_too_few(subject: Subject, window: Window) -> tuple[Seen, ...]:
 
 def _gain(subject: Subject) -> Seen:
     """Return that the last seats of the batch give more tokens, so that more seats may, too."""
-    seats = subject.seats or 0.0
+    seats = _seats(subject).together
     part = subject.work.where(_runs_between(*(share * seats for share in _NEARLY_FULL)))
     full = subject.work.where(_is_full(subject))
     some, most = _tokens_per_second(part), _tokens_per_second(full)
@@ -291,7 +301,7 @@ def _gain(subject: Subject) -> Seen:
 
 def _propose_more(subject: Subject, window: Window) -> str:
     """Twice as many, but no more than the KV cache and the steps have room for."""
-    now, seats = subject.number(_SEATS) or 0.0, subject.seats or 0.0
+    now, seats = _seats(subject)
     kv, budget = window.highest("kv_cache_usage_ratio") or 0.0, subject.number("max-num-batched-tokens")
     room = [_STEP * now]
     if kv > 0:

@@ -14,10 +14,10 @@ from vllm_watch.analysis.comparison.comparability import (
     findings,
 )
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Grade, Row, Side
-from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
 from vllm_watch.analysis.comparison.verdicts import TYPICAL_CV, chosen_rows, graded_rows
+from vllm_watch.analysis.comparison.winners import decide, matrix
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.daemon.catalog.language import N_, _, clauses, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import metric_title

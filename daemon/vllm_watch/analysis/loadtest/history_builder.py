@@ -32,7 +32,6 @@ from vllm_watch.daemon.catalog.event_texts import FAILURES, STARTED
 from vllm_watch.daemon.catalog.language import N_, _
 from vllm_watch.daemon.catalog.states import STATES, EngineState
 from vllm_watch.daemon.reading.log_reader import TimedEvent
-from vllm_watch.daemon.state.configuration import are_all_known
 from vllm_watch.daemon.state.snapshot import EngineTotals, ServerSnapshot
 from vllm_watch_parsers.events import Lifecycle, StartupFact
 from vllm_watch_parsers.metric_names import INFERENCE_HANDLERS
@@ -223,9 +222,7 @@ class StartedWith:
         """Take in the server's names, flags and facts."""
         flags = snapshot.configuration.flags
         self.note_flags({name: flag.value for name, flag in flags.items()})
-        self.are_all_flags_known = are_all_known(snapshot.configuration.labels) or any(
-            flag.source == "command line" for flag in flags.values()
-        )
+        self.are_all_flags_known = snapshot.configuration.are_all_known
         self.version = snapshot.version or self.version
         self.model = snapshot.model_name or self.model
         self.engine_generation = snapshot.engine_generation or self.engine_generation

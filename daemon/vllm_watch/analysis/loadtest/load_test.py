@@ -259,8 +259,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """
     What to plan a server with: `low` to `high` output tokens per second, which are `users_low` to `users_high` users.
 
-    A user has `user_tokens_per_second`, as in `run`, if there are several, where `waiting` requests were queued on
-    average. The demand needs `servers_low` to `servers_high`, each with `gpus`; `problem` says why that is not known.
+    A user has `user_tokens_per_second`, as in `run`, if there are several. The demand needs `servers_low` to
+    `servers_high`, each with `gpus`; `problem` says why that is not known.
     """
 
     demand: Demand | None = None
@@ -272,7 +272,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     user_tokens_per_second: float | None = None
     users_low: int | None = None
     users_high: int | None = None
-    waiting: float | None = None
     servers_low: int | None = None
     servers_high: int | None = None
     problem: str | None = None
@@ -326,6 +325,8 @@ class Run(Struct, frozen=True, kw_only=True):
     model: str | None = None
     version: str | None = None
     hardware: Mapping[str, str] = {}
+    gpus: int | None = None
+    """How many GPUs its server has by its flags, none on CPUs; `None` if these are not all known."""
     cost_per_hour: float | None = None
     """What its server costs in an hour, in any currency."""
     energy_problem: str | None = None

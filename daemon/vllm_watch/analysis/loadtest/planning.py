@@ -3,7 +3,8 @@
 What to plan with: servers and GPUs for a demand, the users that a server carries, the requests that its memory holds.
 
 A server is planned at 70 to 85 % of what it sustains at least; with an objective at no more than the heaviest load that
-was within it. A user sends the next request as soon as the last one is answered: think time is not known.
+was within it. A user sends the next request as soon as the last one is answered: think time is not known. What a user
+takes is seen where nobody waits, at no more than the planned load: of overload the queue would make users of nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import re
 
 from collections.abc import Mapping, Sequence
-from math import ceil, floor, inf, prod
+from math import ceil, floor, inf
 
 import msgspec
 
 from vllm_watch.analysis.loadtest.load_test import Capacity, Demand, Latency, Objective, Plan, Result, Room, Run
-from vllm_watch.analysis.loadtest.offered_load import answered_share
+from vllm_watch.analysis.loadtest.offered_load import answered_share, is_burst
 from vllm_watch.analysis.loadtest.run_capacity import UNKNOWN, requests_in_flight
 from vllm_watch.daemon.catalog.language import _, sentences
 from vllm_watch.daemon.catalog.number_texts import significant
@@ -34,8 +35,8 @@ _SHARES = {"median": 0.50, "p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": _TAIL}
 """An objective fails if a percentile is beyond its limit that 95 % need; it holds for sure if P99 is within."""
 
 _DEMAND = re.compile(r"(\d[\d,]{0,15}(?:\.\d{1,6})?)\s*(tokens/s|users?)", re.ASCII)
-_PARALLEL = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
-"""The flags whose product is the number of a server's GPUs; each is 1 where it is not given."""
+_NO_QUEUE = 0.05
+"""With so few waiting requests beside the running ones there is no queue."""
 
 
 class NoCapacityError(Exception):
@@ -75,16 +76,6 @@ def why_unknown(run: Run) -> str:
     return sentences([told, _("Add the server's log or a recording.")])
 
 
-def run_gpus(run: Run) -> int | None:
-    """Return how many GPUs the run's server has by its flags; `None` if these are no numbers, not known, or on CPUs."""
-    if not run.config or run.hardware.get("device") == "cpu":
-        return None
-    try:
-        return prod(int(run.config.get(flag, "1")) for flag in _PARALLEL)
-    except ValueError:
-        return None
-
-
 def memory_gib(hardware: Mapping[str, str]) -> tuple[float, float] | None:
     """Return what the weights and the KV cache take on each GPU, in GiB, `None` if the log does not tell both."""
     try:
@@ -103,37 +94,46 @@ def make_plan(runs: Sequence[Run], demand: Demand | None) -> Plan | None:
     """Return what to plan with by one or several runs, or why that is not known; without a demand that is `None`."""
     try:
         capacity = shared_capacity(runs)
-        measured = _within([run for run in runs if run.capacity == capacity])
+        shown = next(run for run in runs if run.capacity == capacity)
+        objective, measured = _within([run for run in runs if _configuration(run) == _configuration(shown)])
     except NoCapacityError as error:
         return None if demand is None else Plan(demand=demand, problem=_("{reason}.", reason=error))
-    objective = run_objective(measured[0])
-    most = max(_output(run) for run in measured) if objective is not None else inf
+    most = max(map(_output, measured)) if objective is not None else inf
     low, high = (min(part * capacity.low, most) for part in PLANNED)
-    plan = Plan(demand=demand, low=low, high=high, objective=objective, gpus=run_gpus(measured[0]))
-    user = _user(measured, (low + high) / 2)
+    plan = Plan(demand=demand, low=low, high=high, objective=objective, gpus=shown.gpus)
+    user = _user(measured, high)
     if user is not None:
         run, rate = user
+        # One user is carried by any server: alone it is no overload.
+        users = [max(floor(round(each / rate, 9)), 1) for each in (low, high)]
         plan = msgspec.structs.replace(
             plan,
             run=run.name if len(runs) > 1 else None,
             user_tokens_per_second=rate,
-            users_low=floor(low / rate),
-            users_high=floor(high / rate),
-            waiting=run.use.waiting,
+            users_low=users[0],
+            users_high=users[1],
         )
     return plan if demand is None else _with_servers(plan, demand, low, high)
 
 
-def _within(runs: Sequence[Run]) -> Sequence[Run]:
-    objective = next(filter(None, map(run_objective, runs)), None)
-    if objective is None:
-        return runs
+def _configuration(run: Run) -> tuple[object, ...]:
+    return run.model, run.version, run.config
+
+
+def _within(runs: Sequence[Run]) -> tuple[Objective | None, Sequence[Run]]:
+    """Return the objective of the runs, and those within it; all without one."""
+    objectives = [objective for run in runs if (objective := run_objective(run)) is not None]
+    if not objectives:
+        return None, runs
+    objective = objectives[0]
+    if any(other.limits != objective.limits for other in objectives):
+        raise NoCapacityError(_("the objectives of the runs differ; give one with --objective"))
     kept = [run for run in runs if run.result is not None and _output(run) and is_within(run, run.result, objective)]
     if not kept:
         raise NoCapacityError(
             _("no load is known that was within the objective with 95 % of its requests; test a lighter one")
         )
-    return kept
+    return objective, kept
 
 
 def _output(run: Run) -> float:
@@ -149,8 +149,9 @@ def is_within(run: Run, result: Result, objective: Objective) -> bool | None:
     answered = answered_share(run, result)
     if answered < _WITHIN:
         return False
-    if result.goodput is not None and result.goodput.ratio is not None:
-        return result.goodput.ratio >= _WITHIN
+    goodput = result.goodput
+    if goodput is not None and goodput.ratio is not None and goodput.objective.limits == objective.limits:
+        return goodput.ratio >= _WITHIN
     limits = [(_percentiles(getattr(result, name)), most) for name, most in objective.limits.items()]
     if any(value > most and answered * share <= _WITHIN for known, most in limits for share, value in known.items()):
         return False
@@ -164,39 +165,59 @@ def _percentiles(latency: Latency | None) -> dict[float, float]:
     return {share: value for name, share in _SHARES.items() if (value := getattr(latency, name, None)) is not None}
 
 
-def _user(runs: Sequence[Run], planned: float) -> tuple[Run, float] | None:
+def _user(runs: Sequence[Run], most: float) -> tuple[Run, float] | None:
+    """Return the heaviest load of at most so many tokens per second in which nobody waited, and what a user had."""
     known = [
-        (abs(_output(run) - planned), at, _output(run) / in_flight)
+        (_output(run), -at, _output(run) / in_flight)
         for at, run in enumerate(runs)
-        if _output(run) and (in_flight := requests_in_flight(run))
+        if 0 < _output(run) <= most and not _has_queue(run) and (in_flight := requests_in_flight(run))
     ]
     if not known:
         return None
-    _, at, rate = min(known)
-    return runs[at], rate
+    _, at, rate = max(known)
+    return runs[-at], rate
+
+
+def _has_queue(run: Run) -> bool:
+    """Return whether requests waited; where the server's queue is not known, whether all came at once."""
+    if run.use.waiting is not None:
+        return run.use.waiting > _NO_QUEUE * (run.use.running or 0.0)
+    return run.result is not None and is_burst(run, run.result)
 
 
 def _with_servers(plan: Plan, demand: Demand, low: float, high: float) -> Plan:
-    tokens = demand.tokens_per_second
-    if demand.users is not None and plan.user_tokens_per_second is not None:
-        tokens = demand.users * plan.user_tokens_per_second
-    if tokens is None:
-        return msgspec.structs.replace(
-            plan, problem=_("What a user takes is not known: no latency, no running requests.")
-        )
-    # A sum of products may be above a whole number by nothing but its rounding.
-    least, most = (ceil(round(tokens / each, 9)) for each in (high, low))
-    return msgspec.structs.replace(plan, servers_low=least, servers_high=most)
+    needed, (least, most) = demand.tokens_per_second, (low, high)
+    if demand.users is not None:
+        if plan.users_low is None or plan.users_high is None:
+            problem = _(
+                "What a user takes is not known: no load without a queue and with at most {high} output tokens/s has "
+                "its latency or running requests; test one with fewer requests at once.",
+                high=significant(high),
+            )
+            return msgspec.structs.replace(plan, problem=problem)
+        needed, (least, most) = demand.users, (plan.users_low, plan.users_high)
+    # A quotient may be above a whole number by nothing but its rounding.
+    servers = [ceil(round((needed or 0.0) / each, 9)) for each in (most, least)]
+    return msgspec.structs.replace(plan, servers_low=servers[0], servers_high=servers[1])
 
 
 def with_room(run: Run) -> Run:
-    """Return a run with how many requests its KV cache holds: of the load's mean length, and of the longest."""
+    """Return a run with how many requests its KV cache holds in whole blocks: of mean length, and of the longest."""
     tokens = None if run.memory is None else run.memory.kv_cache_tokens
     if run.memory is None or tokens is None:
         return run
     prompt, answer = run.load.mean_input_tokens, run.load.mean_output_tokens
     lengths = [] if prompt is None or answer is None else [round(prompt + answer)]
-    longest = run.config.get("max-model-len", "")
-    lengths += [int(longest)] if longest.isascii() and longest.isdecimal() else []
-    room = tuple(Room(tokens=each, requests=int(tokens // each)) for each in dict.fromkeys(lengths) if each > 0)
+    lengths += [_whole(run, "max-model-len")]
+    block = max(_whole(run, "block-size"), 1)
+    room = tuple(
+        Room(tokens=each, requests=int(tokens // (ceil(each / block) * block)))
+        for each in dict.fromkeys(lengths)
+        if each > 0
+    )
     return msgspec.structs.replace(run, memory=msgspec.structs.replace(run.memory, room=room))
+
+
+def _whole(run: Run, flag: str) -> int:
+    value = run.config.get(flag, "")
+    return int(value) if value.isascii() and value.isdecimal() else 0

@@ -211,10 +211,15 @@ def _with_objective(run: Run, objective: Objective | None) -> Run:
     if objective is None:
         return run
 
-    def judged(result: Result) -> Result:
-        return msgspec.structs.replace(result, goodput=result.goodput or Goodput(objective=objective))
+    def is_of_other(result: Result) -> bool:
+        return result.goodput is None or result.goodput.objective.limits != objective.limits
 
-    lacks = [_(_LACKS[view.view]) for view in run.views if view.goodput is None]
+    def judged(result: Result) -> Result:
+        if not is_of_other(result):
+            return result
+        return msgspec.structs.replace(result, goodput=Goodput(objective=objective))
+
+    lacks = [_(_LACKS[view.view]) for view in run.views if is_of_other(view)]
     return msgspec.structs.replace(
         run,
         views=tuple(map(judged, run.views)),

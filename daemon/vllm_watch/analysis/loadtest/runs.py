@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 import msgspec
 
@@ -47,6 +48,16 @@ LEAST_SHARE = 0.05
 WARM_UP_PAUSE = 60.0
 WARM_UP_SHARE = 0.25
 """Nor is one that ends less than a minute before one with four times its length and tokens: that one's warm-up."""
+
+_PARALLEL = (
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "data-parallel-size",
+    "prefill-context-parallel-size",
+)
+"""
+The flags whose product is the number of a server's GPUs (vllm/config/parallel.py); each is 1 where it is not given.
+"""
 
 _SURE_STEPS = 3
 """A load of this many steps shows when its work began and ended: its first and last interval have others beside."""
@@ -114,6 +125,7 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         model=history.model,
         version=history.version,
         hardware=history.hardware,
+        gpus=history_gpus(history),
         cost_per_hour=history.cost_per_hour,
         energy_problem=energy_problem(span.points, steady),
         config=history.config,
@@ -130,6 +142,14 @@ def _run(history: ServerHistory, span: LoadSpan, name: str, objective: Objective
         distributions=_distributions(span.points),
         warnings=(*history.warnings, *_warnings(history, span)),
     )
+
+
+def history_gpus(history: ServerHistory) -> int | None:
+    """Return how many GPUs a server has by its flags, none on CPUs; `None` if one may be there that is not known."""
+    if history.hardware.get("device") == "cpu":
+        return 0
+    sizes = [history.config.get(flag, "1" if history.are_all_flags_known else "") for flag in _PARALLEL]
+    return prod(map(int, sizes)) if all(size.isascii() and size.isdecimal() for size in sizes) else None
 
 
 def _load(result: Result, steady: Steady | None, use: ServerUse) -> Load:

@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from vllm_watch.daemon.support.errors import FileError
-from vllm_watch_parsers.benchmark import is_result
+from vllm_watch_parsers.benchmark import is_client_result, is_result
 
 
 PATIENCE = 10.0
@@ -145,7 +145,7 @@ class ResultFiles:
         self._before = self._files()
 
     def new(self) -> Iterator[tuple[str, str]]:
-        """Yield the name and the text of each result that was written since."""
+        """Yield the name and the text of each result that was written since, also of another client's."""
         for path, written in sorted(self._files().items()):
             if self._before.get(path) == written or written[1] > MAX_FILE:
                 continue
@@ -153,7 +153,7 @@ class ResultFiles:
                 text = path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError):
                 continue
-            if is_result(text):
+            if is_result(text) or is_client_result(text):
                 yield path.name, text
 
     def _files(self) -> dict[Path, tuple[int, int]]:

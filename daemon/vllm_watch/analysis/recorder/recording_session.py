@@ -56,11 +56,16 @@ class ServerCounts:
 
 @dataclass
 class Counts:
-    """What was recorded so far: of each server, bytes of the file, results of benchmarks, and what was removed."""
+    """
+    What was recorded so far: of each server, bytes of the file, results of benchmarks, and what was removed.
+
+    `foreign` are the results of other clients than vLLM's, which were not recorded.
+    """
 
     servers: dict[str, ServerCounts]
     size: int = 0
     benchmarks: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What a recording keeps of logs, results and command lines: what vllm-watch reads, and nothing else.
+What a recording keeps of logs: what vllm-watch reads, and nothing else.
 
 A list of what is private is never complete: any plugin prints what it likes. So it is the other way round. Of a log
 line the head stays (process, level, time, file) and as much of the message as the parsers need to report the same; of
-an access line the address and what is unknown of the target go; of statistics, which quote nobody, all stays.
+an access line the address and what is unknown of the target go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import re
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import lru_cache, partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -22,10 +22,7 @@ from vllm_watch.daemon.reading.framing import CUT
 from vllm_watch.daemon.reading.log_reader import EventFilter, KeptLines, LogBatch, LogReader
 from vllm_watch.daemon.reading.times import ArrivalTimes, LineTimes
 from vllm_watch.daemon.state.http_source import HANDLERS
-from vllm_watch_parsers.benchmark import read_lines
-from vllm_watch_parsers.benchmark_printed import READ_ARGUMENTS
-from vllm_watch_parsers.benchmark_result import reason_of
-from vllm_watch_parsers.events import AccessRequest, Event, Failure, Lifecycle, StartupFact
+from vllm_watch_parsers.events import AccessRequest, Event, Failure, StartupFact
 from vllm_watch_parsers.failures import parse_cause
 from vllm_watch_parsers.flags import read_arguments
 from vllm_watch_parsers.line import UNKNOWN_RECORD, parse_line
@@ -33,7 +30,6 @@ from vllm_watch_parsers.prefix import (
     ACCESS_HEAD,
     ACCESS_START,
     PEER_END,
-    STATS_SITES,
     LogLine,
     Record,
     parse_head,
@@ -48,8 +44,9 @@ Kind = Literal["lines", "addresses", "queries", "arguments", "results"]
 """
 What is removed.
 
-lines: log lines of which text is removed. addresses: clients', in access lines. queries: query strings, and paths that
-vLLM does not have. arguments: values on the command line of the benchmark. results: texts in its results.
+lines: log lines of which text is removed. addresses: clients', in access lines, and those of Ray's nodes. queries:
+query strings, and paths that vLLM does not have. arguments: values on the command line of the benchmark. results: texts
+in its results.
 """
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -59,13 +56,19 @@ REMOVED = "[removed]"
 
 _REMOVED = REMOVED.encode()
 _PEER = b"0.0.0.0:0"
+_NODE = re.compile(rb"( pid=\d{1,10}, ip=)[^()\s]{1,64}\)")
+"""What Ray adds to the name of a process."""
+
+_STOP = b". "
+"""What may follow the last thing that is read, and says nothing."""
+
 _READ_QUERY = re.compile(rb"(?:level|mode|tags)=\w{1,32}")
 """What is read of ``/sleep?level=1`` and ``/pause?mode=keep``."""
 
 _ARGUMENTS = re.compile(rb"(.{0,200}?(?:args|with config): )(.*)", re.DOTALL)
 _REQUEST_ID = re.compile(rb"\ARequest \S+ ")
 _LONGEST_READ = 1000
-"""No message that is read is longer, but for statistics and arguments."""
+"""No message that is read is longer, but for arguments."""
 
 _JSON_HEAD = ("asctime", "levelname", "name", "process", "processName", "vllm_process_name")
 
@@ -113,12 +116,13 @@ class LogRedactor:
     def redact(self, line: bytes) -> bytes:
         r"""Return what is left of a line (without its ``\n``)."""
         record = self._record
-        stripped = strip_ansi(line)
+        stripped, nodes = _NODE.subn(rb"\g<1>0.0.0.0)", strip_ansi(line))
+        self.removed["addresses"] += nodes
         text = stripped.rstrip(b"\r")
         end = stripped[len(text) :]
         if record is None and (access := ACCESS_HEAD.match(text)) and (request := _request(text[access.end() :])):
-            return self._access(access[0], *request) + end
-        read = _Line(parse_line(line, record), record, end)
+            return self._access(access[0], request) + end
+        read = _Line(parse_line(stripped, record), record, end)
         self._record = read.parsed.record
         text = text.replace(CUT, b"")
         if record is not None and not record.is_unknown and text.startswith(record.head):
@@ -126,7 +130,12 @@ class LogRedactor:
         return self._line(text, read) + end
 
     def _line(self, text: bytes, read: _Line) -> bytes:
-        """Redact a line that continues no record."""
+        """
+        Redact a line that continues no record.
+
+        It is uvicorn's, a record in JSON, a record with an operator's prefix before it or without one, or, without the
+        head of a record, anything else.
+        """
         process, rest = split_process(text)
         if rest.startswith(ACCESS_START):
             return self._left(process + ACCESS_START, rest[len(ACCESS_START) :], read)
@@ -134,14 +143,13 @@ class LogRedactor:
         if head.site and rest.startswith(b"{"):
             return self._json(process, json.loads(rest), read)
         if not head.site and b"] " in text and (prefixed := parse_prefixed_head(text)):
-            if not self._filter.has_own_prefix(read.parsed):  # A client's text.
+            # A line without an event was parsed no further than to see that; what is before it may be anyone's text.
+            if not self._filter.has_own_prefix(prefixed._replace(events=read.parsed.events)):
                 self._record = read.record
                 return self._without()
             head = prefixed
         if not head.site:
             return self._left(process, rest, read) if read.is_read else self._left(b"", text, read)
-        if head.site in STATS_SITES:
-            return text
         at = text.rindex(head.message)
         return self._left(text[:at], text[at:], read)
 
@@ -159,7 +167,7 @@ class LogRedactor:
         if isinstance(event, AccessRequest):
             peer, sign, text = message.partition(PEER_END)
             request = _request(text)
-            return self._access(peer + sign, *request) if request is not None else self._without()
+            return self._access(peer + sign, request) if request is not None else self._without()
         if isinstance(event, StartupFact) and event.flags_of and (arguments := _ARGUMENTS.match(message)):
             left = arguments[1] + read_arguments(arguments[2].decode("utf-8", "backslashreplace")).encode()
             self.removed["lines"] += left != message
@@ -173,18 +181,18 @@ class LogRedactor:
         size = next((size for size in range(min(len(text), _LONGEST_READ) + 1) if is_same(text[:size])), None)
         if size is None:
             return self._without()
-        if size == len(text):
+        if not text[size:].strip(_STOP):
             return text
         self.removed["lines"] += 1
         marked = text[:size] + b" " + _REMOVED
         return marked if is_same(marked) else text[:size]
 
-    def _access(self, head: bytes, request: bytes, is_shortened: bool) -> bytes:  # noqa: FBT001 - As `_request` has it.
+    def _access(self, head: bytes, request: _Request) -> bytes:
         """Return an access line; its head has the client's address."""
         start, level, peer = head.rpartition(ACCESS_START)
         self.removed["addresses"] += peer.removesuffix(PEER_END) not in {b"", b"None"}
-        self.removed["queries"] += is_shortened
-        return start + level + _PEER + PEER_END + request
+        self.removed["queries"] += request.is_shortened
+        return start + level + _PEER + PEER_END + request.text
 
     def _without(self) -> bytes:
         self.removed["lines"] += 1
@@ -215,18 +223,25 @@ def _is_same_cause(line: bytes, left: bytes) -> bool:
     return _cause(left) == _cause(line)
 
 
+class _Request(NamedTuple):
+    """``GET /health HTTP/1.1" 200 OK`` without what is not read, and whether anything was removed."""
+
+    text: bytes
+    is_shortened: bool
+
+
 @lru_cache(maxsize=4096)  # A log has few of them, again and again.
-def _request(text: bytes) -> tuple[bytes, bool] | None:
-    """Return ``GET /health HTTP/1.1" 200 OK`` without what is not read, and whether anything was removed."""
+def _request(text: bytes) -> _Request | None:
     if parse_request(text) is None:
         return None
     method, _, rest = text.partition(b" ")
     target, _, version = rest.rpartition(b" HTTP/")
     path, sign, query = target.partition(b"?")
     if path.decode("utf-8", "replace") not in HANDLERS and path != b"/":
-        return b"%s /%s HTTP/%s" % (method, _REMOVED, version), True
+        return _Request(b"%s /%s HTTP/%s" % (method, _REMOVED, version), is_shortened=True)
     kept = b"&".join(item for item in query.split(b"&") if _READ_QUERY.fullmatch(item))
-    return b"%s %s%s HTTP/%s" % (method, path, sign + kept if kept else b"", version), kept != query
+    left = b"%s %s%s HTTP/%s" % (method, path, sign + kept if kept else b"", version)
+    return _Request(left, is_shortened=kept != query)
 
 
 class RedactingReader(LogReader):
@@ -273,89 +288,3 @@ class RedactingReader(LogReader):
         self._redactor.removed = Counter()
         kept = tuple(map(self._redactor.redact, lines))
         return KeptLines(kept, dict(self._redactor.removed))
-
-
-def start_lines(batch: LogBatch) -> Iterator[tuple[float, bytes]]:
-    """Yield those of a batch's lines that tell how the server was started, each record with its time."""
-    if batch.kept is None:
-        return
-    reader = LogReader()
-    times = iter([timed.at for timed in batch.events])
-    record: list[bytes] = []
-    at, is_wanted = batch.end, False
-    for line in batch.kept.lines:
-        record = [*record, line] if reader.is_in_record else [line]
-        for timed in reader.read([line], ArrivalTimes(batch.end)).events:
-            at = next(times, batch.end)
-            is_wanted = is_wanted or isinstance(timed.event, StartupFact | Lifecycle)
-        if is_wanted and not reader.is_in_record:
-            yield at, b"".join(line + b"\n" for line in record)
-            is_wanted = False
-
-
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?|inf")
-_WORD = re.compile(r"[A-Za-z_./-]{1,128}")
-
-
-def redact_arguments(argv: Sequence[str]) -> tuple[tuple[str, ...], int]:
-    """
-    Return a command line with the values of the options that are read, numbers, and the names of all options.
-
-    And how many values were removed. Words of letters before the first option are the command.
-    """
-    left = list(argv[:1])
-    option = ""
-    for argument in argv[1:]:
-        name, sign, value = argument.partition("=")
-        if argument.startswith("-") and not _NUMBER.fullmatch(argument):
-            option = name.lstrip("-").replace("-", "_")
-            left.append(name + sign + _value(option, value) if sign else argument)
-        else:
-            left.append(_value(option, argument) if option or not _WORD.fullmatch(argument) else argument)
-    return tuple(left), sum(new != old for new, old in zip(left, argv, strict=True))
-
-
-def _value(option: str, value: str) -> str:
-    is_read = option in READ_ARGUMENTS or _NUMBER.fullmatch(value) is not None
-    return value if is_read else REMOVED
-
-
-_PRIVATE_NAME = re.compile(r"key|token$|secret|password|credential|auth|header|cookie", re.IGNORECASE)
-
-
-def redact_result(text: str) -> tuple[str, int]:
-    """
-    Return a result of a benchmark, in JSON or as it was printed, with what is read of it; and how many texts went.
-
-    In JSON all numbers stay, and texts beside them, among them the user's metadata, but for names of keys. Of errors
-    only the reason stays.
-    """
-    if text.lstrip()[:1] not in {"{", "["}:
-        left = read_lines(text)
-        return left, text.count("\n") - left.count("\n")
-    decoder, at, parts, removed = json.JSONDecoder(), 0, [], Counter[str]()
-    try:
-        while (at := len(text) - len(text[at:].lstrip())) < len(text):
-            value, at = decoder.raw_decode(text, at)
-            entries = [_redacted(entry, removed) for entry in (value if isinstance(value, list) else [value])]
-            parts.append(json.dumps(entries if isinstance(value, list) else entries[0], ensure_ascii=False))
-    except (ValueError, RecursionError):
-        removed[""] += 1  # It is cut off, and of no use.
-    return "\n".join(parts) + "\n", removed.total()
-
-
-def _redacted(value: Any, removed: Counter[str], name: str = "") -> Any:  # noqa: ANN401 - Any JSON.
-    """Return a value of a result without its texts, but for those of the object itself."""
-    if isinstance(value, dict):
-        return {
-            key: each if isinstance(each, str) and not name and not _PRIVATE_NAME.search(key)
-            else _redacted(each, removed, key)
-            for key, each in value.items()
-        }  # fmt: skip
-    if isinstance(value, list):
-        return [_redacted(each, removed, name) for each in value]
-    if not isinstance(value, str) or not value:
-        return value
-    left = reason_of(value) if name == "errors" else REMOVED
-    removed[name] += left != value
-    return left

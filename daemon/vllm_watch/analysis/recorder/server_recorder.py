@@ -6,18 +6,20 @@ from __future__ import annotations
 import threading
 import time
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from vllm_watch.analysis.recorder.recording_session import RecordingSession
-from vllm_watch.analysis.recorder.redaction import RedactingReader, start_lines
+from vllm_watch.analysis.recorder.redaction import RedactingReader
 from vllm_watch.daemon.catalog.reasons import GPU
 from vllm_watch.daemon.config.server_config import ServerConfig
-from vllm_watch.daemon.reading.log_reader import LogBatch
+from vllm_watch.daemon.reading.log_reader import LogBatch, LogReader
+from vllm_watch.daemon.reading.times import ArrivalTimes
 from vllm_watch.daemon.sources.checkpoint import NOTHING_BEFORE
 from vllm_watch.daemon.sources.log_tailer import tailer_of
 from vllm_watch.daemon.sources.scraper import Scraper
 from vllm_watch.daemon.state.gpu_use import GpuUse
+from vllm_watch_parsers.events import Lifecycle, StartupFact
 
 
 POLL_SECONDS = 0.2
@@ -154,3 +156,21 @@ class LogRecorder:
                 self._session.add_history(self._server, at, lines)
         else:
             self._session.add_log(self._server, batch.kept, is_after_gap=batch.is_after_gap)
+
+
+def start_lines(batch: LogBatch) -> Iterator[tuple[float, bytes]]:
+    """Yield those of a batch's lines that tell how the server was started, each record with its time."""
+    if batch.kept is None:
+        return
+    reader = LogReader()
+    times = iter([timed.at for timed in batch.events])
+    record: list[bytes] = []
+    at, is_wanted = batch.end, False
+    for line in batch.kept.lines:
+        record = [*record, line] if reader.is_in_record else [line]
+        for timed in reader.read([line], ArrivalTimes(batch.end)).events:
+            at = next(times, batch.end)
+            is_wanted = is_wanted or isinstance(timed.event, StartupFact | Lifecycle)
+        if is_wanted and not reader.is_in_record:
+            yield at, b"".join(line + b"\n" for line in record)
+            is_wanted = False

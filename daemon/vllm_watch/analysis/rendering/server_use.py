@@ -15,7 +15,7 @@ from vllm_watch.analysis.loadtest.load_test import (
     Run,
     ServerUse,
 )
-from vllm_watch.analysis.loadtest.planning import PLANNED, NoCapacityError, run_gpus, shared_capacity, why_unknown
+from vllm_watch.analysis.loadtest.planning import PLANNED, NoCapacityError, shared_capacity, why_unknown
 from vllm_watch.analysis.rendering.document import (
     Block,
     Column,
@@ -26,7 +26,7 @@ from vllm_watch.analysis.rendering.document import (
     said_columns,
 )
 from vllm_watch.analysis.rendering.run_facts import objective_text, phase_text, run_start
-from vllm_watch.daemon.catalog.language import N_, _, full_stop, listed
+from vllm_watch.daemon.catalog.language import N_, _, full_stop, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import titled
 from vllm_watch.daemon.catalog.number_texts import MISSING, count, limit, percent, significant, spread
 from vllm_watch.daemon.support.printable import printable
@@ -142,7 +142,7 @@ def capacity_blocks(run: Run) -> tuple[Block, ...]:
         names = (_("Requests offered (1/s)"), _("Requests served (1/s)"))
     offered = use.offered_requests_per_second
     rows = [
-        *(() if run.capacity is None else _maximum(run.capacity, run_gpus(run))),
+        *(() if run.capacity is None else _maximum(run.capacity, run.gpus)),
         *(() if run.memory is None else _memory(run.memory, is_cpu=run.hardware.get("device") == "cpu")),
         (names[0], significant(run.load.offered_request_rate if offered is None else offered)),
         (names[1], significant(use.requests_per_second)),
@@ -226,32 +226,30 @@ def _needed(plan: Plan) -> str:
     least, most, gpus = plan.servers_low, plan.servers_high, plan.gpus
     if plan.problem is not None or least is None or most is None:
         return plan.problem or ""
-    if gpus is None:
-        return _("plan {servers}.", servers=_servers(least, most))
+    if not gpus:
+        text = _("plan {servers}.", servers=_servers(least, most))
+        why = _("How many GPUs each has is not known: neither its command line nor the log of its start is there.")
+        return text if gpus == 0 else sentences([text, why])
     return _("plan {servers}, {gpus}.", servers=_servers(least, most), gpus=_gpus(least * gpus, most * gpus))
 
 
 def _carried(plan: Plan, low: float, high: float) -> str:
     rate = spread(low, high)
     text = _("Plan a server with {rate} output tokens/s", rate=rate)
-    if plan.gpus is not None:
+    if plan.gpus:
         text = _("Plan a server ({gpus}) with {rate} output tokens/s", gpus=_gpus(plan.gpus, plan.gpus), rate=rate)
     if plan.objective is not None:
         objective = objective_text(plan.objective)
         text = _("{text} within the objective ({objective})", text=text, objective=objective)
     if plan.users_low is None:
         return full_stop(text)
-    load = plan.run or _("this load")
-    if plan.waiting:
-        waiting = significant(plan.waiting)
-        load = _("{load}, {waiting} requests waiting on average", load=load, waiting=waiting)
     return _(
-        "{text}: {users} users at once who have {rate} tokens/s each, with the queue, as in {load}. How long users "
-        "think between two requests is not known: with pauses there may be more.",
+        "{text}: {users} users at once who have {rate} tokens/s each, as in {load}. How long users think between two "
+        "requests is not known: with pauses there may be more.",
         text=text,
         users=spread(plan.users_low, plan.users_high),
         rate=significant(plan.user_tokens_per_second),
-        load=load,
+        load=plan.run or _("this load"),
     )
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import click
 import msgspec
 
+from vllm_watch.analysis.recorder.command_redaction import redact_arguments, redact_result
 from vllm_watch.analysis.recorder.recorded_command import (
     CHECK_SECONDS,
     PRINTED,
@@ -25,7 +26,7 @@ from vllm_watch.analysis.recorder.recorded_command import (
     check_command,
 )
 from vllm_watch.analysis.recorder.recording_session import RecordingSession, ServerCounts, create_file, sources_of
-from vllm_watch.analysis.recorder.redaction import KINDS, Kind, redact_arguments, redact_result
+from vllm_watch.analysis.recorder.redaction import KINDS, Kind
 from vllm_watch.analysis.recorder.server_recorder import GpuRecorder, RecorderThread, end_together, recorder_threads
 from vllm_watch.analysis.replay.recording_lines import Sources
 from vllm_watch.cli.commands.options import (
@@ -234,6 +235,9 @@ def _run_command(
     session.count_removed({"arguments": values})
     printed = command.printed
     for name, text in [*files.new(), *([(PRINTED, printed)] if is_result(printed) else [])]:
+        if not (options.keeps_all or is_result(text)):
+            session.counts.foreign.append(name)
+            continue
         left, texts = (text, 0) if options.keeps_all else redact_result(text)
         session.add_benchmark(name, left)
         session.count_removed({"results": texts})
@@ -291,6 +295,9 @@ def _summarize(session: RecordingSession) -> None:
             say(f"    {text}")
     if counts.benchmarks:
         say(f"  results of the benchmark: {', '.join(counts.benchmarks)}")
+    if counts.foreign:
+        of_vllm = "without --keep-all only results of vllm bench serve are"
+        say(f"  not recorded: {', '.join(counts.foreign)}: {of_vllm}; report reads the file itself")
     removed = [f"{_NAMES[kind]} ({number})" for kind in KINDS if (number := counts.removed[kind])]
     say(f"  removed: {', '.join(removed) or 'nothing'}. What vllm-watch reads stays, and /metrics as it is.")
     if _has_something(session):

@@ -325,7 +325,8 @@ class FlagHistory:
             labels = config_labels(values, is_resolved=self._log.has("engine"))
             facts = _facts({flag: known.value for flag, known in self._certain().items()})
             digest = next((source.digest() for source in self._sources.values() if source.is_known), None)
-            self._known = Configuration(flags, digest, self._last_change(), facts, labels)
+            are_all_known = self._log.is_known or self._command.is_known
+            self._known = Configuration(flags, digest, self._last_change(), facts, labels, are_all_known)
         return self._known
 
     def _last_change(self) -> ConfigChange | None:

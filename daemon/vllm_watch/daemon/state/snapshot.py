@@ -268,6 +268,7 @@ class Configuration(NamedTuple):
     where nothing is known. `change` is what the last start that changed anything and is over has changed, if that is
     known.
     `facts` are the numbers among the flags that are series, by their names, and `labels` the flags that are labels.
+    `are_all_known` is whether a flag that is not there was not given: the log of a start or the command line is known.
     """
 
     flags: Mapping[str, FlagValue] = MappingProxyType({})
@@ -275,6 +276,7 @@ class Configuration(NamedTuple):
     change: ConfigChange | None = None
     facts: Mapping[str, float] = MappingProxyType({})
     labels: Mapping[str, str] = MappingProxyType({})
+    are_all_known: bool = False
 
 
 class ServerSnapshot(NamedTuple):
