@@ -98,10 +98,10 @@ class EngineProgress:
     """
     The progress of one engine, scrape by scrape.
 
-    `done_at` is when it made progress last, `stirred_at` when anything moved without progress, `worked_at` when tokens, steps or
-    finished requests were counted, `works_since` when the present work started. The last tokens came between the
-    scrapes of `served_from` and `served_at`; `prompted_from` is the first of these for prompt tokens, `done_from` for
-    all progress. `token_at` is when the last token was generated.
+    `done_at` is when it made progress last, `stirred_at` when anything moved without progress, `worked_at` when tokens,
+    steps or finished requests were counted, `works_since` when the present work started. The last tokens came between
+    the scrapes of `served_from` and `served_at`; `prompted_from` is the first of these for prompt tokens, `done_from`
+    for all progress. `token_at` is when the last token was generated.
     """
 
     progress: Progress
