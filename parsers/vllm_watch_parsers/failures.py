@@ -44,6 +44,11 @@ _OTHER_HEADS = re.compile(
 MAX_ERROR_NAME = 80
 """A traceback's last line names its exception within this many characters."""
 
+NCCL_STARTS = (b"Cuda failure ", b"HIP failure ")
+"""How NCCL's and RCCL's last error starts, a line of its own in the text of torch's exception."""
+
+_NCCL_STARTS = tuple(start.decode() for start in NCCL_STARTS)
+
 SHM_TIMEOUT_START = b"No available "
 """How a line about processes that wait for each other starts, at whatever level: they may be busy, or hang."""
 
@@ -77,9 +82,13 @@ _REQUEST_ERROR = re.compile(r"Request \S{1,256} failed with an internal error du
 _CAUSES: tuple[tuple[re.Pattern[str], FailureKind], ...] = (
     (
         re.compile(
-            r"(?:[a-z_.]{0,40}OutOfMemoryError|RuntimeError)(?:: |\(['\"])(?:CUDA|HIP|XPU) out of memory\b"
-            r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])CUDA error: out of memory\b"
-            r"|[A-Za-z_.]{0,60}Error(?:: |\(['\"])(?:CUDA )?out of memory occurred when warming up "
+            # torch's allocators, and `cudaGetErrorString` by torch, by Triton (which writes "Messsage") and by NCCL.
+            r"(?:RuntimeError|(?:torch\.)?AcceleratorError|[a-z_.]{0,40}OutOfMemoryError)(?:: |\(['\"])(?:"
+            r"(?:(?:CUDA|HIP|XPU|NPU) (?:(?:driver )?error: )?"
+            r"|Triton Error \[(?:CUDA|HIP)\]: (?: Code: \d{1,4}, Mes{2,3}age: )?)out of memory\b"
+            r"|(?:CUDA|HIP|cuDNN) error: [A-Z]{2,10}_STATUS_ALLOC_FAILED\b"
+            r"|Allocation on device |out of memory occurred when warming up )"
+            r"|(?:Cuda|HIP) failure (?:\d{1,4} )?'out of memory'"
         ),
         "out_of_memory",
     ),
@@ -190,7 +199,7 @@ def heads_failure(level: str, site: str, message: str) -> bool:
 
 def parse_cause(message: str) -> tuple[Event, ...]:
     """Parse the last line of a traceback: the cause of a failure."""
-    if "Error" not in message[:MAX_ERROR_NAME]:
+    if "Error" not in message[:MAX_ERROR_NAME] and not message.startswith(_NCCL_STARTS):
         return ()
     for pattern, kind in _CAUSES:
         if pattern.match(message):

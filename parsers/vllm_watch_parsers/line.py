@@ -21,6 +21,7 @@ from vllm_watch_parsers.events import Event, Failure, Lifecycle, StartupDetail, 
 from vllm_watch_parsers.failures import (
     JIT_STARTS,
     MAX_ERROR_NAME,
+    NCCL_STARTS,
     ROCR_STARTS,
     SHM_TIMEOUT_START,
     WATCHDOG_START,
@@ -68,6 +69,9 @@ _NEWS = _RECORDS | frozenset(
 )
 """How texts start that may have an event; most lines that continue a record start otherwise."""
 
+_BARE_STARTS = (b"[rank", *NCCL_STARTS, *ROCR_STARTS)
+"""How lines outside any record start that may report a failure, besides those that name an exception."""
+
 _MAX_HEAD = 400
 _NO_RECORDS = b"({[I\x1b"
 """How lines start that are not plain text: process groups, JSON, C++, uvicorn, colours."""
@@ -88,6 +92,9 @@ hundreds a second, and what they say, the statistics and histograms say of all s
 ECHOING_SITES = frozenset({"logger.py", "request_logger.py", "log_response.py", "protocol.py"})
 """Files whose records have text that clients sent."""
 
+
+_FAILING_SITES = frozenset({"core.py", "multiproc_executor.py", "worker_base.py"})
+"""Files whose records have the tracebacks of engines and workers, not of requests."""
 
 UNKNOWN_RECORD = Record(CUT, "", "", "", names_causes=False, is_logo=False)
 """
@@ -166,7 +173,7 @@ def is_irrelevant(line: bytes) -> bool:
         return (
             line[:1] not in _NO_RECORDS
             and line.find(b"Error", 0, MAX_ERROR_NAME) < 0
-            and not line.startswith(ROCR_STARTS)
+            and not line.startswith((*NCCL_STARTS, *ROCR_STARTS))
         )
     level = line.find(b"INFO ", 0, at)
     if level < 0:
@@ -188,6 +195,10 @@ def _parse_record(head: LogLine, text: bytes, *, ends_open: bool) -> LogLine:
     message = head.message.decode("utf-8", "backslashreplace")
     first, _, rest = message.partition("\n")  # JSON logs hold whole tracebacks.
     events = _parse_message(head, first.rstrip("\r"))
+    # What collects a log may remove the ``\r``, so that each line of a traceback is a record of its own.
+    is_bare = not events and head.level == "ERROR" and head.site in _FAILING_SITES
+    if is_bare:
+        events = parse_cause(first)
     is_rejected = not events and (_is_statistics(head.message) or _quotes_event(rest))
     is_statistics = head.site in STATS_SITES
     names_causes = not is_statistics and heads_failure(head.level, head.site, first)
@@ -200,7 +211,7 @@ def _parse_record(head: LogLine, text: bytes, *, ends_open: bool) -> LogLine:
     # Sites of statistics name the engine themselves: an API server prints the lines about all engines.
     if not is_statistics:
         events = _with_engine(events, head.process)
-    return head._replace(events=events, record=opened, is_rejected=is_rejected)
+    return head._replace(events=events, record=opened, is_rejected=is_rejected, is_bare=is_bare and bool(events))
 
 
 def _parse_message(head: LogLine, message: str) -> tuple[Event, ...]:
@@ -286,7 +297,7 @@ def _parse_text(head: LogLine) -> LogLine:
     if message.startswith(ACCESS_START):
         requested = _access_events(message)
         return LogLine(events=requested) if requested else head._replace(events=_uvicorn_events(head))
-    if message.find(b"Error", 0, MAX_ERROR_NAME) < 0 and not message.startswith((b"[rank", *ROCR_STARTS)):
+    if message.find(b"Error", 0, MAX_ERROR_NAME) < 0 and not message.startswith(_BARE_STARTS):
         return head
     text = message.decode("utf-8", "backslashreplace")
     if message.startswith(b"[rank"):

@@ -86,8 +86,8 @@ class LogLine(NamedTuple):
     operator's own (VLLM_LOGGING_PREFIX), if any: a line with one counts only if the server's first lines had the same.
 
     `record` is the record that the next line continues, or `None`. `is_bare` is true for text outside any record, as
-    tracebacks are when a process dies. `is_rejected` is true for a line that looks like an event where none is printed:
-    it may be forged.
+    tracebacks are when a process dies, and for a record that is one line of a traceback. `is_rejected` is true for a
+    line that looks like an event where none is printed: it may be forged.
     """
 
     process: str = ""

@@ -204,3 +204,14 @@ def test_sides_that_are_not_comparable(tmp_path):
     assert found["reasons"] == ["The models differ: Qwen3-8B and Qwen3-32B."]
     assert not found["comparable"]
     assert (found["metrics"][0]["percent"], found["metrics"][0]["grade"]) == (pytest.approx(10), "not_decided")
+
+
+def test_a_folder_alone_names_the_folders_in_it(tmp_path):
+    """Who gives the folder of all sides reads which sides are in it."""
+    for name in ("new", "old"):
+        (tmp_path / name).mkdir()
+    found = compare(tmp_path)
+
+    assert found.returncode == 2
+    assert "give at least two sides" in found.stderr
+    assert "has the folders new, old" in found.stderr

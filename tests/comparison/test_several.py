@@ -119,7 +119,8 @@ class TestSweeps:
 class TestFailIf:
     """A rule fails only if the whole interval is beyond its limit."""
 
-    PAIR = compare_pair(side("a", cv=0.01), side("b", speed=0.8, cv=0.01))
+    SIDES = (side("a", cv=0.01), side("b", speed=0.8, cv=0.01))
+    PAIR = compare_pair(*SIDES, BY_NAME)
     """TTFT rises by about 25 %, throughput falls by about 20 %."""
 
     @pytest.mark.parametrize(
@@ -142,6 +143,14 @@ class TestFailIf:
         assert found.text.startswith(f"{outcome}: {parse_rule(text)} (b against a): ")
         assert (outcome == "failed") == (found.exit_status == 1)
 
+    def test_a_rules_metric_is_judged_by_itself(self):
+        """It was chosen beforehand: its interval is that of 95 %, narrower than where eight metrics are judged."""
+        found = compare_pair(*self.SIDES, ["ttft_ms.p99"])
+        (alone,), among = found.chosen, next(row for row in found.metrics if row.metric == "ttft_ms.p99")
+
+        assert (alone.confidence, among.confidence) == (0.95, pytest.approx(1 - 0.05 / 7))
+        assert among.low < alone.low < alone.high < among.high
+
     @pytest.mark.parametrize(
         ("sides", "why"),
         [
@@ -156,7 +165,7 @@ class TestFailIf:
     )
     def test_what_cannot_be_told_has_its_own_exit_status(self, sides, why):
         """A candidate that is dead, a metric that is missing and sides that cannot be compared pass no rule."""
-        found = check_rule(parse_rule("ttft_ms.p99 > 0%"), compare_pair(*sides))
+        found = check_rule(parse_rule("ttft_ms.p99 > 0%"), compare_pair(*sides, BY_NAME))
 
         assert found.exit_status == 3
         assert found.text.startswith("cannot be told: ")

@@ -44,11 +44,27 @@ def test_the_knee_is_the_first_load_within_a_twentieth_of_the_most():
     assert (found.stops_growing_at, found.loads[-1]) == ("16 at once", "64 at once")
     assert (
         found.sentence
-        == "Output stops growing at 16 at once with 1,940 tokens/s: at least 2,020 tokens/s, at 64 at once."
+        == "Output stops growing at 16 at once with 1,940 tokens/s: at least 2,020 tokens/s, at 64 at once. "
+        "There is one run of each load."
     )
     assert growing.stops_growing_at is None
     assert short.warnings[0].startswith("A run of c1, c4, c16, c32 and c64 lasts less than 1 min")
-    assert growing.sentence == "Output still grows at the highest load, 16 at once: at least 1,940 tokens/s."
+    assert growing.sentence.startswith("Output still grows at the highest load, 16 at once: at least 1,940 tokens/s.")
+
+
+def test_output_that_falls_and_grows_again_has_no_knee():
+    """Where a higher load has a tenth less before the most, it varies too much to say where it stops growing."""
+    sides = [
+        at_load(users, speed) for users, speed in ((1, 0.1), (4, 0.4), (12, 0.8), (16, 0.58), (24, 1.0), (32, 0.9))
+    ]
+    (found,), (falling,) = sweep(*sides), sweep(*sides[:4])
+
+    assert found.stops_growing_at is None
+    assert found.sentence.startswith(
+        "Where output stops growing cannot be said: it falls by 27.5 % from 12 at once to 16 at once, and then grows "
+        "again; at least 2,000 tokens/s, at 24 at once."
+    )
+    assert falling.stops_growing_at == "12 at once"
 
 
 def test_an_objective_holds_up_to_a_load():
@@ -110,5 +126,11 @@ def test_what_is_not_known_of_an_objective_is_said():
 def test_other_differences_are_no_sweep():
     """Two sides, one load, or sides with other flags are compared, and have no knee."""
     mixed = [changed(at_load(users), config={"seed": str(users)}) for users in (1, 4, 16)]
+    models = [changed(at_load(users), model=f"model-{users}") for users in (1, 4, 16)]
+    lengths = [
+        changed(at_load(users), load=lambda run, _: replace(run.load, mean_input_tokens=100.0 * int(run.name[1:])))
+        for users in (1, 4, 16)
+    ]
 
     assert sweep(at_load(1), at_load(4)) == sweep(side("a"), side("b"), side("c")) == sweep(*mixed) == ()
+    assert sweep(*models) == sweep(*lengths) == ()

@@ -132,6 +132,14 @@ def test_a_cause_inside_a_failing_record_is_believed_at_once(log):
     assert [event.kind for event in log.at(0, DEAD + b"\r", head + BARE_CAUSE)] == ["engine_dead", "out_of_memory"]
 
 
+def test_a_cause_is_believed_where_a_tool_removed_carriage_returns(log):
+    """Then each line of a traceback is a record of its own, judged as bare text is."""
+    cause = record(BARE_CAUSE.decode(), "core.py", "ERROR", "(EngineCore_DP0 pid=9) ")
+
+    assert log.at(0, cause) == []
+    assert [event.kind for event in log.at(1, DEAD, cause)] == ["engine_dead", "out_of_memory"]
+
+
 def test_a_life_goes_from_start_to_stop(log):
     """Each phase is told once, however many processes and lines say it."""
     lines = [

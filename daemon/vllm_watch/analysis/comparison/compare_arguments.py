@@ -139,9 +139,13 @@ def parse_rule(text: str) -> Rule:
 
 
 def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
-    """Return whether a comparison breaks a rule; a candidate that is dead, or was not measured, passes none."""
+    """
+    Return whether a comparison, for which the rule's metric was chosen, breaks the rule.
+
+    A candidate that is dead, or was not measured, passes none.
+    """
     where = f"{rule} ({comparison.candidate} against {comparison.baseline})"
-    row = next((row for row in comparison.metrics if row.metric == rule.metric), None)
+    row = next((row for row in comparison.chosen if row.metric == rule.metric), None)
     if not comparison.comparable:
         return Outcome(UNKNOWN, f"cannot be told: {where}: {' '.join(comparison.reasons)}")
     if row is None:
@@ -150,7 +154,8 @@ def check_rule(rule: Rule, comparison: Comparison) -> Outcome:
         return Outcome(UNKNOWN, f"cannot be told: {where}: {row.reason or row.note}")
     measured = f"{row.percent:+.1f} % ({_bound(row.low)} to {_bound(row.high)} %)"
     if _is_beyond(rule, row):
-        return Outcome(BROKEN, f"failed: {where}: {measured}")
+        doubt = "" if row.grade == "shown" or row.reason is None else f"; {row.reason}"
+        return Outcome(BROKEN, f"failed: {where}: {measured}{doubt}")
     if _is_within(rule, row):
         return Outcome(0, f"passed: {where}: {measured}")
     return Outcome(0, f"not shown: {where}: {measured} includes the limit; more runs are needed")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -14,10 +14,10 @@ from vllm_watch.analysis.comparison.comparability import (
     findings,
 )
 from vllm_watch.analysis.comparison.comparison_model import Comparison, Comparisons, Grade, Row, Side
-from vllm_watch.analysis.comparison.decisions import decide, matrix
 from vllm_watch.analysis.comparison.pair import VIEWS, Pair, common_view, load_name, measured, result_in
 from vllm_watch.analysis.comparison.sweeps import find_sweeps, in_order_of_load
-from vllm_watch.analysis.comparison.verdicts import TYPICAL_CV, graded_rows
+from vllm_watch.analysis.comparison.verdicts import TYPICAL_CV, chosen_rows, graded_rows
+from vllm_watch.analysis.comparison.winners import decide, matrix
 from vllm_watch.analysis.loadtest.load_test import Objective
 from vllm_watch.daemon.catalog.language import N_, _, clauses, listed, sentences
 from vllm_watch.daemon.catalog.metric_titles import metric_title
@@ -29,6 +29,8 @@ _NUMBERS = (
     *(N_("eight"), N_("nine"), N_("ten"), N_("eleven"), N_("twelve")),
 )
 _WHOLE_PERCENT = 10
+_LEAST_PERCENT = 0.05
+"""What is less is printed as 0.0 %."""
 _WORDS = {
     (True, True): N_("faster"),
     (True, False): N_("slower"),
@@ -45,18 +47,22 @@ _SPEEDS = ("_throughput", "_ms", "duration_s")
 
 
 def compare_sides(
-    sides: Sequence[Side], baseline: str | None = None, objective: Objective | None = None
+    sides: Sequence[Side],
+    baseline: str | None = None,
+    objective: Objective | None = None,
+    chosen: Collection[str] = (),
 ) -> Comparisons:
     """
     Compare each side with the baseline, or the first; sides with several loads, as of a sweep, load by load.
 
-    Sides that only differ in their load are in its order. `objective` is what a sweep is held against.
+    Sides that only differ in their load are in its order. `objective` is what a sweep is held against, `chosen`
+    are the metrics that are judged by themselves, too.
     """
     sides = in_order_of_load(sides) or sides
     first = sides[0].name if baseline is None else baseline
     ordered = tuple(sorted(sides, key=lambda side: side.name != first))
     levels, left_out = _split_by_load(ordered)
-    pairs = tuple(compare_pair(level[0], side) for level in levels for side in level[1:])
+    pairs = tuple(compare_pair(level[0], side, chosen) for level in levels for side in level[1:])
     if left_out:
         warning = _(
             "Not all sides have these loads, so they are left out: {left_out}.", left_out=_("; ").join(left_out)
@@ -75,7 +81,7 @@ def compare_sides(
     )
 
 
-def compare_pair(a: Side, b: Side) -> Comparison:
+def compare_pair(a: Side, b: Side, chosen: Collection[str] = ()) -> Comparison:
     """Compare two sides; of those that are not comparable there are the values, and no grades."""
     view = common_view((a, b))
     shared = Comparison(
@@ -103,6 +109,7 @@ def compare_pair(a: Side, b: Side) -> Comparison:
             *(finding.text for finding in said if not finding.prevents),
         ),
         metrics=rows,
+        chosen=chosen_rows(pair, chosen, are_comparable=not preventing),
     )
     return replace(compared, sentence=_sentence(compared))
 
@@ -174,7 +181,11 @@ def _how_sure(row: Row) -> str:
 
 def _claim(pair: Comparison, row: Row) -> str:
     names = {"candidate": pair.candidate, "baseline": pair.baseline}
-    if row.is_better is None or (row.grade == "not_decided" and row.a and row.b):
+    is_printed_alike = row.percent is not None and abs(row.percent) < _LEAST_PERCENT
+    is_open = (row.grade == "not_decided" and row.a and row.b) or (
+        row.grade == "in_these_two_runs" and is_printed_alike
+    )
+    if row.is_better is None or is_open:
         return _("{candidate} is not shown to differ from {baseline}", **names)
     is_speed = any(part in row.metric for part in _SPEEDS)
     word = _(_WORDS[is_speed, row.is_better])

@@ -188,6 +188,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     cost_per_hour: Mapping[str, tuple[float, ...]] = {}
     """The prices of each side's servers, each price once; a side without any is left out."""
     metrics: tuple[Row, ...] = ()
+    chosen: tuple[Row, ...] = ()
+    """The metrics that rules name, each judged by itself at 95 %."""
 
 
 class MatrixRow(Struct, frozen=True, kw_only=True):

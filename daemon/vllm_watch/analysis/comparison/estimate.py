@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several runs of each side tell of a metric: the ratio of b to a with its interval, or why there is none."""
+"""
+What several runs of each side tell of a metric: the ratio of b to a with its interval, or why there is none.
+
+Student's t over the runs' logarithms is in `statistics.ratio`; `verdicts` gives the confidence, and decides.
+"""
 
 from __future__ import annotations
 

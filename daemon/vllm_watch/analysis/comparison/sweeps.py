@@ -4,22 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from vllm_watch.analysis.comparison.comparability import side_settings
+from vllm_watch.analysis.comparison.comparability import check_lengths, check_model, side_settings
 from vllm_watch.analysis.comparison.comparison_model import BY_NAME, OUTPUT, Side, Sweep
-from vllm_watch.analysis.comparison.pair import Measured, common_view, load_name, measured, metric_mean
+from vllm_watch.analysis.comparison.pair import Measured, Pair, common_view, load_name, measured, metric_mean
 from vllm_watch.analysis.comparison.sound_runs import check_sides
 from vllm_watch.analysis.loadtest.load_test import Load, Objective
 from vllm_watch.analysis.loadtest.planning import is_within
 from vllm_watch.daemon.catalog.language import _, sentences
-from vllm_watch.daemon.catalog.number_texts import significant
+from vllm_watch.daemon.catalog.number_texts import percent, significant
 
 
 FEWEST_LOADS = 3
 
 _PLATEAU = 0.95
 """Throughput has stopped growing at the first load with this share of the highest."""
+_UNSTEADY = 0.10
+"""If a higher load has so much less throughput before that, runs vary too much to say where it stops growing."""
 
 
 class _Point(NamedTuple):
@@ -34,6 +37,8 @@ def in_order_of_load(sides: Sequence[Side]) -> tuple[Side, ...] | None:
     orders = [next(iter(of_side)) for of_side in loads if len(of_side) == 1]
     are_alike = len({tuple(sorted(side_settings(side.runs).items())) for side in sides}) == 1
     if len(sides) < FEWEST_LOADS or len(set(orders)) < len(sides) or not are_alike or not _is_one_kind(orders):
+        return None
+    if not all(_asks_alike(sides[0], side) for side in sides[1:]):
         return None
     return tuple(sorted(sides, key=lambda side: load_order(side.runs[0].load)))
 
@@ -57,13 +62,20 @@ def _is_one_kind(orders: Sequence[tuple[float, float]]) -> bool:
     return any(len({order[at] for order in orders}) == 1 for at in (0, 1))
 
 
+def _asks_alike(a: Side, b: Side) -> bool:
+    """Return whether nothing is known to differ in the model, or too much in the lengths of prompts."""
+    pair = Pair(Measured(a.name, a.runs, ()), Measured(b.name, b.runs, ()), "client")
+    return not any(finding.prevents for check in (check_model, check_lengths) for finding in check(pair))
+
+
 def _by_load(side: Side) -> tuple[Side, ...]:
     runs: dict[tuple[float, float], list[int]] = {}
     for at, run in enumerate(side.runs):
         runs.setdefault(load_order(run.load), []).append(at)
     if len(runs) < FEWEST_LOADS or not _is_one_kind(list(runs)):
         return ()
-    return tuple(Side(name=side.name, runs=tuple(side.runs[at] for at in runs[order])) for order in sorted(runs))
+    loads = [Side(name=side.name, runs=tuple(side.runs[at] for at in runs[order])) for order in sorted(runs)]
+    return tuple(loads) if all(_asks_alike(loads[0], load) for load in loads[1:]) else ()
 
 
 def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Iterator[Sweep]:
@@ -83,13 +95,16 @@ def _sweep(name: str, sides: Sequence[Side], objective: Objective | None) -> Ite
     knee = next(point for point in points if point.throughput >= _PLATEAU * most.throughput)
     is_growing = knee is points[-1]
     held = {} if limits is None else _held(points)
-    growth = _growth(knee, most, is_growing=is_growing)
+    fall = _fall(points[: points.index(knee) + 1])
+    growth = _growth(knee, most, is_growing=is_growing) if fall is None else _unsteady(*fall, most)
+    if all(len(side.runs) == 1 for side in seen):
+        growth = sentences([growth, _("There is one run of each load.")])
     said = growth if limits is None else sentences([growth, _objective_text(held, points)])
     yield Sweep(
         name=name,
         loads=tuple(point.load for point in points),
         output_throughput=tuple(point.throughput for point in points),
-        stops_growing_at=None if is_growing else knee.load,
+        stops_growing_at=None if is_growing or fall is not None else knee.load,
         last_within_objective=held.get("last"),
         first_beyond_objective=held.get("first"),
         sentence=_("{name}: {text}", name=name, text=said) if name else said,
@@ -135,6 +150,24 @@ def _growth(knee: _Point, most: _Point, *, is_growing: bool) -> str:
         load=knee.load,
         first=first,
         highest=highest,
+        most=most.load,
+    )
+
+
+def _fall(points: Sequence[_Point]) -> tuple[_Point, _Point] | None:
+    """Return the two neighbours between which throughput falls most, if it does by more than runs usually vary."""
+    falls = [pair for pair in pairwise(points) if pair[1].throughput < (1 - _UNSTEADY) * pair[0].throughput]
+    return min(falls, key=lambda pair: pair[1].throughput / pair[0].throughput, default=None)
+
+
+def _unsteady(before: _Point, after: _Point, most: _Point) -> str:
+    return _(
+        "Where output stops growing cannot be said: it falls by {percent} % from {before} to {after}, and then grows "
+        "again; at least {highest}, at {most}.",
+        percent=percent(1 - after.throughput / before.throughput),
+        before=before.load,
+        after=after.load,
+        highest=_("{value} tokens/s", value=significant(most.throughput)),
         most=most.load,
     )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -65,6 +65,14 @@ def graded_rows(pair: Pair, *, are_comparable: bool) -> tuple[Row, ...]:
     )
     rows = (first, *(_graded(test, pair, refused) for test in tests))
     return tuple(row for row in rows if row.a is not None or row.b is not None)
+
+
+def chosen_rows(pair: Pair, names: Iterable[str], *, are_comparable: bool) -> tuple[Row, ...]:
+    """Return the metrics that were chosen before any value was seen, each judged by itself at 95 %."""
+    refused = traps(pair) if are_comparable else dict.fromkeys(BY_NAME, _(_APART))
+    order = None if are_in_turns(pair) else _(_ORDER)
+    chosen = [BY_NAME[name] for name in dict.fromkeys(names) if _is_shown(BY_NAME[name], pair)]
+    return tuple(_graded(_Test(metric, 1 - FALSE, order), pair, refused) for metric in chosen)
 
 
 def others_confidence(headline: str, *, is_passed: bool) -> float:

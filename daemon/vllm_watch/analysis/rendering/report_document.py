@@ -126,7 +126,7 @@ def latency_turn(report: Report) -> tuple[Paragraph, ...]:
     short = dict(zip(names, short_names(names), strict=True)).get(turn.run, turn.run)
     text = _(
         "Latency turns at {run}, with {requests} requests in flight, {rate} tokens/s and {latency} from end to end: "
-        "with more at once it grows more than throughput.",
+        "the most output for its latency. With more at once output may still grow, but latency grows more.",
         run=short,
         requests=significant(turn.requests_in_flight),
         rate=significant(turn.output_throughput),

@@ -75,7 +75,7 @@ from vllm_watch.daemon.support.errors import FileError, PrometheusError, UsageEr
     "rules",
     multiple=True,
     metavar="RULE",
-    help="Exit with 1 if this is shown, such as 'ttft_ms.p99 > +10%', with 3 if it cannot be told; may be repeated.",
+    help="Exit with 1 if the 95 % interval is beyond it, such as 'ttft_ms.p99 > +10%', with 3 if that cannot be told.",
 )
 @click.option("--all", "is_whole", is_flag=True, help="Print warnings, all metrics, what differs, and every note.")
 @click.option(
@@ -109,9 +109,9 @@ def command(
     Each side is a source, as of report, or several with a name: A=run1.json,run2.json. One run of a configuration says
     little, for the next one is different; five runs of each, taking turns, find a difference of a few per cent.
 
-    --fail-if exits with 1 if the whole interval is beyond the limit, and with 3 if that cannot be told: a file is
-    missing, requests failed, the metric was not measured, the sides are not comparable, a side lacks a load, or there
-    is one run of each.
+    --fail-if exits with 1 if the whole 95 % interval of its metric is beyond the limit, and with 3 if that cannot be
+    told: a file is missing, requests failed, the metric was not measured, the sides are not comparable, a side lacks a
+    load, or there is one run of each.
     """
     parsed = [parse_rule(text) for text in rules]
     named = _named_sides(sides, baseline)
@@ -128,18 +128,24 @@ def command(
             raise
         say(f"cannot be told: {error}")
         sys.exit(UNKNOWN)
-    comparisons = compare_sides(read, baseline, objective)
+    comparisons = compare_sides(read, baseline, objective, [rule.metric for rule in parsed])
     write_answer(_text(comparisons, chosen, output, table, is_whole=is_whole), chosen, output)
     sys.exit(_check(parsed, comparisons))
 
 
 def _named_sides(texts: Sequence[str], baseline: str | None) -> tuple[SideArgument, ...]:
     """Return the sides that the command line names, one of which is the baseline."""
+    if len(texts) == 1 and (folders := _folders_in(Path(texts[0]))):
+        raise UsageError(f"give at least two sides; {texts[0]} has the folders {', '.join(folders)}")
     sides = parse_sides(texts, lambda path: Path(path).exists(), given_source)
     names = [side.name for side in sides]
     if baseline is not None and baseline not in names:
         raise UsageError(f"--baseline {baseline}: no such side; there are {', '.join(names)}")
     return sides
+
+
+def _folders_in(path: Path) -> list[str]:
+    return sorted(each.name for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
 
 
 def _side_costs(texts: Sequence[str], names: Sequence[str]) -> dict[str, float]:

@@ -98,16 +98,16 @@ class EngineProgress:
     """
     The progress of one engine, scrape by scrape.
 
-    `done_at` is when it made progress last, `moved_at` when anything else moved, `worked_at` when tokens, steps or
-    finished requests were counted, `works_since` when the present work started. The last tokens came between the
-    scrapes of `served_from` and `served_at`; `prompted_from` is the first of these for prompt tokens, `done_from` for
-    all progress. `token_at` is when the last token was generated.
+    `done_at` is when it made progress last, `stirred_at` when anything moved without progress, `worked_at` when tokens,
+    steps or finished requests were counted, `works_since` when the present work started. The last tokens came between
+    the scrapes of `served_from` and `served_at`; `prompted_from` is the first of these for prompt tokens, `done_from`
+    for all progress. `token_at` is when the last token was generated.
     """
 
     progress: Progress
     at: float
     done_at: float
-    moved_at: float
+    stirred_at: float
     worked_at: float = -math.inf
     queue: LastingQueue = field(default_factory=LastingQueue)
     still_scrapes: int = 1
@@ -138,7 +138,7 @@ class EngineProgress:
     @classmethod
     def first(cls, at: float, engine: EngineReading, given_up: float = 0.0) -> EngineProgress:
         """Return what the first scrape shows; `given_up` are the server's requests whose clients hung up."""
-        known = cls(progress_of(engine), at, done_at=at, moved_at=at)
+        known = cls(progress_of(engine), at, done_at=at, stirred_at=at)
         known._commotion = _commotion(engine)
         known._note(at, engine, given_up)
         return known
@@ -163,7 +163,7 @@ class EngineProgress:
             self.aborted = (now - since) - (since - before)
         commotion = _commotion(engine)
         if commotion != self._commotion:
-            self.moved_at, self._commotion = at, commotion
+            self.stirred_at, self._commotion = at, commotion
         self.still_scrapes += 1
 
     def _is_filling(self, engine: EngineReading) -> bool:

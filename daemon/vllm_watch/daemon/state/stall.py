@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-When an engine is stalled: it has work, and makes no progress for too long. What counts as progress is in `progress`.
+When an engine is stalled: it has work, and makes no progress for too long: 30 s unless configured, and five minutes
+before the first token after a start. What counts as progress, and that three scrapes must show none, is in `progress`.
 
 A hanging engine makes no progress, but a healthy engine may also make none for a while. If one long step can look like
 a stall, the engine is called stalled only after a longer time. `precedence` decides which source is used.
@@ -40,7 +41,7 @@ def stall_in_scrapes(
         return None
     if not progress.progress.has_served:
         return "no_first_token"
-    if at - progress.moved_at < still:
+    if at - progress.stirred_at < still:
         return "nothing_computed"
     return "batch_stands_still" if running else "queue_stands_still"
 
