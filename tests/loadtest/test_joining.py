@@ -249,3 +249,15 @@ def test_a_load_of_two_configurations_has_none():
 
     assert (run.config, run.max_running_requests, run.capacity) == ({}, None, None)
     assert any("started with another configuration" in note for note in run.notes)
+
+
+def test_a_short_run_has_all_that_the_line_after_it_counts():
+    """Between a log's lines the server's part is as long as their interval: no clocks differ."""
+    made = MadeUpServer(step=10.0).idle(50)
+    for tokens_per_second in (4.0, 392.0, 4.0):
+        made.work(10, 8, tokens_per_second=tokens_per_second)
+    points = tuple(made.idle(60).points)
+    (run,) = join([client(69.2, 2.0, 4000)], [made.history()._replace(points=points, has_metrics=False)]).runs
+
+    assert run.views[1].total_output_tokens == pytest.approx(4000, rel=0.01)
+    assert not any("clock" in warning for warning in run.warnings)

@@ -294,6 +294,9 @@ def _elsewhere(run: Run, result: Result, history: ServerHistory) -> Match | None
         remark = _("The result has no date: matched to the server's history by the requests and tokens it has.")
         start = span.start if result.duration_s is None else span.end - result.duration_s
         return Match(start, span.end, remark)
+    if shift == 0:
+        # A log's lines are far apart: what a short run did is in the line after it.
+        return Match(min(run.start, span.start), max(run.end, span.end))
     hours = shift / 3600
     remark = _(
         "The client's clock and the server's differ by {hours:+g} h: matched by the requests and tokens they saw.",
