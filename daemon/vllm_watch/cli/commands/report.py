@@ -88,10 +88,10 @@ def command(
     """
     Write a load test in numbers and plots.
 
-    A SOURCE is a server's log (a rotated one by its own path), a recording, what a benchmark wrote (the JSON of vllm
-    bench serve, throughput or latency, or what it printed), a folder of these, or a time of a server that a Prometheus
-    has: prom:URL/SERVER@FROM/TO, such as prom:http://localhost:9090/qwen@-2h/-1h. Sources of one test belong together:
-    what the client measured, and what the server did meanwhile.
+    A SOURCE is a server's log (a rotated one by its own path), a recording, what a client measured (the result of vllm
+    bench serve or what it printed, and others' that COMMANDS.md lists), a folder with such files, or a time of a server
+    that a Prometheus has: prom:URL/SERVER@FROM/TO, such as prom:http://localhost:9090/qwen@-2h/-1h. Sources of one test
+    belong together: what the client measured, and what the server did meanwhile.
     """
     check_output(output, sources)
     check_output(capacity_file, sources, "--save-capacity")
